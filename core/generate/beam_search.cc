@@ -35,10 +35,10 @@ class Beam {
   const std::vector<Hypothesis>& finished() const { return finished_; }
 
   // Extends the live texts by one token and writes the lanes' next one and where it comes from.
-  // `logits` [B, V].
-  void Advance(const float* logits, int64_t vocab_size, std::vector<int32_t>& newest,
-               std::vector<int32_t>& parents) {
-    const std::vector<Candidate> candidates = BestCandidates(logits, vocab_size);
+  // NextTokens::Logits' error.
+  absl::Status Advance(NextTokens& model, std::vector<int32_t>& newest,
+                       std::vector<int32_t>& parents) {
+    ANYORDER_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, BestCandidates(model));
     std::vector<Hypothesis> next;
     for (size_t rank = 0; rank < candidates.size(); ++rank) {
       const Candidate& candidate = candidates[rank];
@@ -61,16 +61,18 @@ class Beam {
     live_ = std::move(next);
     ++length_;
     done_ = IsDone();
+    return absl::OkStatus();
   }
 
  private:
   // The 2 * width best, best first: enough for `width` that do not end, since a text ends in one
   // way.
-  std::vector<Candidate> BestCandidates(const float* logits, int64_t vocab_size) const {
+  absl::StatusOr<std::vector<Candidate>> BestCandidates(NextTokens& model) const {
+    const int64_t vocab_size = model.vocab_size();
     const auto most = static_cast<size_t>(2 * options_.width);
     std::vector<Candidate> heap;  // the worst in front
     for (int64_t i = 0; i < static_cast<int64_t>(live_.size()); ++i) {
-      const float* const lane = logits + (first_lane_ + i) * vocab_size;
+      ANYORDER_ASSIGN_OR_RETURN(const float* const lane, model.Logits(first_lane_ + i));
       const double before = live_[i].log_prob - LogSumExp(lane, vocab_size);
       const NextTokenRules rules(options_.rules, live_[i].tokens);
       for (int32_t token = 0; token < static_cast<int32_t>(vocab_size); ++token) {
@@ -143,10 +145,10 @@ absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& mode
   std::vector<int32_t> parents = own;
   const auto is_done = [](const Beam& beam) { return beam.done(); };
   while (!std::all_of(beams.begin(), beams.end(), is_done)) {
-    ANYORDER_ASSIGN_OR_RETURN(const float* const logits, model.Next(newest, parents));
+    ANYORDER_RETURN_IF_ERROR(model.Next(newest, parents));
     parents = own;  // lanes without a live text stay as they are
     for (Beam& beam : beams)
-      if (!beam.done()) beam.Advance(logits, model.vocab_size(), newest, parents);
+      if (!beam.done()) ANYORDER_RETURN_IF_ERROR(beam.Advance(model, newest, parents));
   }
   std::vector<std::vector<Hypothesis>> results;
   for (const Beam& beam : beams) results.push_back(beam.finished());

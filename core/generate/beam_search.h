@@ -40,7 +40,7 @@ struct BeamOptions {
 };
 
 // Of each prompt at most `width` texts, the best score first; none if the rules allow no text.
-// NextTokens::Next's errors. REQUIRES: options are valid and model.lanes() is a multiple of the
+// NextTokens' errors. REQUIRES: options are valid and model.lanes() is a multiple of the
 // width.
 absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& model,
                                                                 const BeamOptions& options);

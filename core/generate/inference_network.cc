@@ -89,7 +89,7 @@ std::vector<int64_t> InferenceNetwork::ForwardChoices(const KeyCache* cache) con
 
 void InferenceNetwork::Record(const std::vector<int64_t>& choices,
                               absl::FunctionRef<void()> operations) {
-  // Prompts run once. An adaptive softmax asks the host.
+  // Without kept keys there is more to compute than to start. An adaptive softmax asks the host.
   const bool is_recorded = shape_.batch.cached_keys > 0 && !shape_.model.adaptive() &&
                            graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
   if (!is_recorded) return operations();

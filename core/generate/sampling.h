@@ -28,7 +28,7 @@ struct SampleOptions {
 // equal probability are taken in the order of their ids. The log-probability of a text is the
 // model's, without temperature and cuts, and so is the score. A lane in which the rules allow no
 // token ends there, not ended. `listener` hears of tokens as they are drawn, the end token too;
-// their positions count from 0 behind the prompt. NextTokens::Next's errors.
+// their positions count from 0 behind the prompt. NextTokens' errors.
 absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model, const SampleOptions& options,
                                                     const std::vector<uint64_t>& streams,
                                                     TokenListener listener = NobodyListens);

@@ -22,10 +22,11 @@ class NextTokens {
   virtual int64_t lanes() const = 0;
   // Lane b's text becomes that of lane parents[b], a lane of the same prompt, with newest[b] behind
   // it. In the first call nothing has been chosen yet: newest is not read, and parents[b] is b.
-  // Returns logits [lanes, V] of the token after it, valid until the next call. All of them are
-  // finite, or there is an error.
-  virtual absl::StatusOr<const float*> Next(const std::vector<int32_t>& newest,
-                                            const std::vector<int32_t>& parents) = 0;
+  virtual absl::Status Next(const std::vector<int32_t>& newest,
+                            const std::vector<int32_t>& parents) = 0;
+  // Logits [V] of the token after lane b's text, valid until the next call. All of them are finite,
+  // or there is an error. Lanes are asked in turn.
+  virtual absl::StatusOr<const float*> Logits(int64_t lane) = 0;
 };
 
 // Which tokens a text may go on with, whatever their probability.

@@ -1,10 +1,12 @@
 #include "core/generate/slot_network.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
+#include "core/config/attention_windows.h"
 #include "core/generate/finite_logits.h"
 
 namespace anyorder {
@@ -53,7 +55,10 @@ SlotNetwork::SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTens
       weights_(weights),
       options_(options),
       backend_(backend),
-      lasting_(static_cast<size_t>(options.lanes)) {}
+      place_(static_cast<size_t>(options.lanes)),
+      lasting_(place_.size()) {
+  std::iota(place_.begin(), place_.end(), 0);
+}
 
 absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConfig& model,
                                                                  int64_t vocab_size,
@@ -69,10 +74,14 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   }
   std::unique_ptr<SlotNetwork> network(
       new SlotNetwork(model, vocab_size, weights, options, backend));
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows,
+                            AttentionWindows(network->model_));
+  if (windows.empty() && options.context_slots > 0) {
+    network->bands_.assign(static_cast<size_t>(model.num_layers * model.num_heads),
+                           {static_cast<int32_t>(options.context_slots - 1), -1, 1});
+  }
   if (!options.cached) return network;
-  // Room for a pass whose rows are rounded up.
-  network->options_.key_slots += options.key_slots / 4;
-  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(network->options_.key_slots));
+  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(options.key_slots));
   return network;
 }
 
@@ -81,24 +90,13 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
 absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
   int64_t needed = 0;
   for (int64_t b = 0; b < lanes(); ++b) needed = std::max(needed, kept(b) + content_rows);
-  const int64_t slots = options_.key_slots;
-  if (!options_.cached || needed <= slots) return absl::OkStatus();
+  if (!options_.cached || needed <= options_.key_slots) return absl::OkStatus();
   const int64_t more = needed + needed / 4;
   programs_.clear();
   ANYORDER_ASSIGN_OR_RETURN(KeyStorage larger, AllocateSlots(more));
-  const auto copy = [&](ConstTensorView from, TensorView to) {
-    const int64_t columns = from.dim(2);
-    backend_.CopyRows({.source = from,
-                       .source_stride = slots * columns,
-                       .destination = to,
-                       .destination_stride = more * columns,
-                       .rows = lanes(),
-                       .columns = slots * columns},
-                      {});
-  };
-  for (size_t layer = 0; layer < larger.cache.layers.size(); ++layer) {
-    copy(keys_.cache.layers[layer].k, larger.cache.layers[layer].k);
-    copy(keys_.cache.layers[layer].v, larger.cache.layers[layer].v);
+  for (const int64_t place : place_) {
+    const auto count = static_cast<int64_t>(lasting_[place].size());
+    larger.Copy(keys_, place, place, 0, count, backend_);
   }
   backend_.Synchronize({});  // before the old keys' memory goes
   keys_ = std::move(larger);
@@ -106,21 +104,21 @@ absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots(int64_t key_slots) {
+absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots(int64_t key_slots) const {
   NetworkShape shape{model_, {}, vocab_size_};
   shape.batch.batch_size = options_.lanes;
   shape.batch.cached_keys = key_slots;
-  return AllocateKeys(shape, backend_);
+  return KeyStorage::Allocate(shape, backend_);
 }
 
 absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes) {
   int64_t content = 1;
   int64_t queries = 0;
-  int64_t reads = 1;
+  int64_t reads = 0;
   bool reads_content = false;
-  for (int64_t b = 0; b < lanes(); ++b) {
+  for (size_t b = 0; b < passes.size(); ++b) {
     const LanePass& pass = passes[b];
-    const int64_t again = options_.cached ? 0 : kept(b);
+    const int64_t again = options_.cached ? 0 : kept(static_cast<int64_t>(b));
     const auto own = static_cast<int64_t>(pass.lasting.size() + pass.passing.size());
     content = std::max(content, again + own);
     queries = std::max(queries, static_cast<int64_t>(pass.queries.size()));
@@ -129,22 +127,23 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
                                  [own](int64_t read) { return read < own; });
   }
   BatchShape shape;
-  shape.batch_size = lanes();
-  shape.content_rows = RoundedRows(content);
+  shape.batch_size = static_cast<int64_t>(passes.size());
+  // A pass that nobody reads is of prompts, and the only one of its size.
+  shape.content_rows = reads == 0 ? content : RoundedRows(content);
   shape.query_rows = queries == 0 ? 0 : RoundedRows(queries);
-  shape.targets = RoundedRows(reads);
+  shape.targets = RoundedRows(std::max<int64_t>(1, reads));
   shape.content_readout = queries == 0 || reads_content;
   ANYORDER_RETURN_IF_ERROR(MakeRoom(shape.content_rows));
-  const std::vector<int64_t> key = {shape.content_rows, shape.query_rows, shape.targets,
-                                    shape.content_readout ? 1 : 0};
+  const std::vector<int64_t> key = {shape.batch_size, shape.content_rows, shape.query_rows,
+                                    shape.targets, shape.content_readout ? 1 : 0};
   const auto [place, is_new] = programs_.try_emplace(key);
   if (!is_new) return &place->second;
   if (programs_.size() > kMostPrograms) {
     programs_.clear();
     return Find(passes);
   }
-  shape.min_distance = 1 - options_.span;
-  shape.num_distances = 2 * options_.span - 1;
+  shape.min_distance = options_.looks_ahead ? 1 - options_.span : 0;
+  shape.num_distances = options_.span - shape.min_distance;
   shape.next_positions = model_.paired_positions();
   shape.cached_keys = options_.cached ? options_.key_slots : 0;
   auto network = InferenceNetwork::Create({model_, shape, vocab_size_}, backend_, LogitRows(shape));
@@ -157,7 +156,9 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   Program program;
   program.network = std::move(*network);
   program.batch = std::make_unique<Batch>(shape);
-  for (int64_t b = 0; b < lanes(); ++b) program.batch->lanes[b] = b;
+  program.batch->bands = bands_;
+  std::iota(program.batch->lanes.begin(), program.batch->lanes.end(), 0);
+  if (options_.cached) program.cache = keys_.FirstLanes(shape.batch_size);
   int64_t bytes = program.network->activations().bytes();
   for (const auto& [unused, other] : programs_)
     if (other.network != nullptr) bytes += other.network->activations().bytes();
@@ -169,56 +170,62 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
 // whether they are kept or not.
 void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) const {
   const BatchShape& shape = batch.shape;
-  const int64_t num_keys = shape.num_keys();
+  const int64_t place = place_[lane];
   std::vector<Slot> content;
-  if (!options_.cached) content = lasting_[lane];
+  int64_t key = place * shape.num_keys();
+  for (const LastingSlot& one : lasting(lane)) {
+    if (options_.cached)
+      SetKey(key++, one.slot, batch);
+    else
+      content.push_back(one.slot);
+  }
   content.insert(content.end(), pass.lasting.begin(), pass.lasting.end());
   content.insert(content.end(), pass.passing.begin(), pass.passing.end());
-  const int64_t first = FirstSlot(lane);
+  for (const Slot& slot : content) SetKey(key++, slot, batch);
+  // Positions go on in unused slots, because tiles of keys in a row are cheaper to attend to.
+  for (; key < (place + 1) * shape.num_keys(); ++key)
+    SetKey(key, PadSlot(key - place * shape.num_keys()), batch);
   const auto used = static_cast<int64_t>(content.size());
-  for (int64_t key = 0; key < first; ++key)
-    SetKey(lane * num_keys + key, lasting_[lane][key], batch);
-  for (int64_t key = first; key < num_keys; ++key)
-    SetKey(lane * num_keys + key, key - first < used ? content[key - first] : PadSlot(key), batch);
   for (int64_t i = 0; i < shape.content_rows; ++i) {
-    const int64_t row = ContentRow(shape, lane) + i;
+    const int64_t row = ContentRow(shape, place) + i;
     const Slot slot = i < used ? content[i] : PadSlot(0);
     batch.tokens[row] = slot.token;
     SetRow(row, slot, batch);
   }
   for (int64_t i = 0; i < shape.query_rows; ++i) {
     const bool is_used = i < static_cast<int64_t>(pass.queries.size());
-    SetRow(QueryRow(shape, lane) + i, is_used ? pass.queries[i] : PadSlot(0), batch);
+    SetRow(QueryRow(shape, place) + i, is_used ? pass.queries[i] : PadSlot(0), batch);
   }
   const auto own = static_cast<int64_t>(pass.lasting.size() + pass.passing.size());
-  const int64_t first_row = ContentRow(shape, lane) + used - own;
-  const int64_t any_row = shape.content_readout ? ContentRow(shape, lane) : QueryRow(shape, lane);
+  const int64_t first_row = ContentRow(shape, place) + used - own;
+  const int64_t any_row = shape.content_readout ? ContentRow(shape, place) : QueryRow(shape, place);
   for (int64_t i = 0; i < shape.targets; ++i) {
     int64_t row = any_row;
     if (i < static_cast<int64_t>(pass.reads.size())) {
       const int64_t read = pass.reads[i];
-      row = read < own ? first_row + read : QueryRow(shape, lane) + read - own;
+      row = read < own ? first_row + read : QueryRow(shape, place) + read - own;
     }
     batch.readout_rows[lane * shape.targets + i] = static_cast<int32_t>(row);
   }
 }
 
 absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
-  ANYORDER_CHECK(static_cast<int64_t>(passes.size()) == lanes()) << passes.size() << " passes";
+  const auto count = static_cast<int64_t>(passes.size());
+  ANYORDER_CHECK(count >= 1 && count <= lanes()) << count << " passes";
   last_run_ = nullptr;
   ANYORDER_ASSIGN_OR_RETURN(Program* const program, Find(passes));
   ANYORDER_RETURN_IF_ERROR(AllocateLogits(*program->network));
   Batch& batch = *program->batch;
-  for (int64_t b = 0; b < lanes(); ++b) {
+  for (int64_t b = 0; b < count; ++b) {
+    ANYORDER_CHECK(place_[b] < count) << "lane " << b << " of " << count << " was reordered";
     FillLane(b, passes[b], batch);
-    if (options_.cached) keys_.cache.begin[b] = kept(b);
-    lasting_[b].insert(lasting_[b].end(), passes[b].lasting.begin(), passes[b].lasting.end());
+    if (options_.cached) program->cache.begin[place_[b]] = kept(b);
+    for (const Slot& slot : passes[b].lasting) lasting(b).push_back({slot, next_key_++});
   }
   ++passes_;
   rows_ += batch.shape.num_rows();
-  keys_.cache.has_tables = program->has_tables;
-  program->network->Run(batch, weights_, options_.cached ? &keys_.cache : nullptr);
-  program->has_tables = options_.cached;
+  program->network->Run(batch, weights_, options_.cached ? &program->cache : nullptr);
+  program->cache.has_tables = true;
   last_run_ = program;
   first_logits_ = -1;
   return absl::OkStatus();
@@ -245,34 +252,72 @@ absl::Status SlotNetwork::AllocateLogits(const InferenceNetwork& network) {
 
 // The product always has the same number of rows, so that there is one for each network: the last
 // rows of the readout are made with some before them.
-absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
+absl::StatusOr<ConstTensorView> SlotNetwork::Row(int64_t lane, int64_t read) {
   ANYORDER_CHECK(last_run_ != nullptr) << "no pass to read";
   const Batch& batch = *last_run_->batch;
   const int64_t row = lane * batch.shape.targets + read;
   const int64_t made = logits_.dim(0);
   if (first_logits_ < 0 || row < first_logits_ || row >= first_logits_ + made) {
-    first_logits_ = std::min(row, lanes() * batch.shape.targets - made);
+    first_logits_ = std::min(row, static_cast<int64_t>(batch.readout_rows.size()) - made);
     last_run_->network->ReadLogits(batch, logits_, first_logits_);
   }
-  const ConstTensorView made_row =
-      logits_.Slice((row - first_logits_) * vocab_size_, {vocab_size_});
-  ANYORDER_RETURN_IF_ERROR(CheckFinite(made_row));
-  if (made_row.dtype() == DType::kFloat64) {
-    logits->assign(made_row.data<double>(), made_row.data<double>() + vocab_size_);
+  const ConstTensorView logits = logits_.Slice((row - first_logits_) * vocab_size_, {vocab_size_});
+  ANYORDER_RETURN_IF_ERROR(CheckFinite(logits));
+  return logits;
+}
+
+absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
+  ANYORDER_ASSIGN_OR_RETURN(const ConstTensorView row, Row(lane, read));
+  if (row.dtype() == DType::kFloat64) {
+    logits->assign(row.data<double>(), row.data<double>() + vocab_size_);
   } else {
-    logits->assign(made_row.data<float>(), made_row.data<float>() + vocab_size_);
+    logits->assign(row.data<float>(), row.data<float>() + vocab_size_);
   }
   return absl::OkStatus();
 }
 
+void SlotNetwork::CopyPlace(int64_t from, int64_t to) {
+  const std::vector<LastingSlot>& source = lasting_[from];
+  const auto [end_of_shared, unused] =
+      std::mismatch(source.begin(), source.end(), lasting_[to].begin(), lasting_[to].end(),
+                    [](const LastingSlot& a, const LastingSlot& b) { return a.key == b.key; });
+  if (options_.cached) {
+    keys_.Copy(keys_, from, to, end_of_shared - source.begin(), static_cast<int64_t>(source.size()),
+               backend_);
+  }
+  lasting_[to] = source;
+}
+
+// The first lane that goes on from another gets its place. Others get copies in places where nobody
+// goes on, in the order of lanes: where neighbours exchange texts, a copy's place holds its text's
+// beginning.
+void SlotNetwork::Reorder(const std::vector<int32_t>& parents) {
+  ANYORDER_CHECK(static_cast<int64_t>(parents.size()) == lanes()) << parents.size() << " parents";
+  std::vector<uint8_t> is_taken(parents.size(), 0);
+  std::vector<int64_t> place(parents.size(), -1);
+  for (size_t b = 0; b < place.size(); ++b) {
+    const int64_t from = place_[parents[b]];
+    if (is_taken[from] == 0) place[b] = from;
+    is_taken[from] = 1;
+  }
+  auto left = place_.begin();
+  for (size_t b = 0; b < place.size(); ++b) {
+    if (place[b] >= 0) continue;
+    while (is_taken[*left] != 0) ++left;
+    place[b] = *left++;
+    CopyPlace(place_[parents[b]], place[b]);
+  }
+  place_ = std::move(place);
+}
+
 void SlotNetwork::Keep(int64_t lane, int64_t count) {
   ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
-  lasting_[lane].resize(static_cast<size_t>(count));
+  lasting(lane).resize(static_cast<size_t>(count));
 }
 
 void SlotNetwork::Hide(int64_t lane, int64_t count) {
   ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
-  std::fill_n(lasting_[lane].begin(), count, PadSlot(0));
+  for (int64_t i = 0; i < count; ++i) lasting(lane)[i].slot = PadSlot(0);
 }
 
 }  // namespace anyorder

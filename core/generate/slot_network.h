@@ -1,8 +1,11 @@
 // Runs any slots of several lanes through a network, and keeps the keys and values of those that
-// last: what methods that write in any order are made of.
+// last: what all that writes and scores texts is made of.
 //
 // B lanes, K key slots a lane, V vocabulary. A lane's key slots hold its lasting slots in the order
-// in which they came, then those that pass.
+// in which they came, then those that pass: keys that are kept are final, so that n steps of a text
+// cost n rows, where computing it again for each costs n^2 / 2. Neither other lanes nor padding
+// move a lane's slots: what it computes does not depend on its company, up to how the backend's
+// products round for another number of rows (README.md).
 //
 // A pass computes hidden states only. Logits are computed when a row is read, as many rows at a
 // time as fit into `logit_bytes`, since the logits of all rows can take gigabytes. Read rows in the
@@ -35,10 +38,12 @@ struct LanePass {
 
 struct SlotNetworkOptions {
   int64_t lanes = 1;
-  // Lasting and passing slots that a lane is expected to have. A lane may have more: then there
-  // are larger allocations.
+  // Lasting and passing slots that a lane is expected to have, and those that round its passes up.
+  // A lane may have more: then there are larger allocations.
   int64_t key_slots = 0;
-  int64_t span = 0;  // positions are below this
+  int64_t span = 0;           // positions are below this
+  bool looks_ahead = true;    // whether rows may see later positions
+  int64_t context_slots = 0;  // GenerationForm::Traits
   // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
   // and the check on those keys.
   bool cached = true;
@@ -68,12 +73,17 @@ class SlotNetwork {
                                                              const SlotNetworkOptions& options,
                                                              kernels::Backend& backend);
 
-  // Runs `passes`, one a lane; a lane may have no slots. ReadRow has their logits until the next
-  // Run. ResourceExhausted.
+  // Runs `passes`, one a lane; a lane may have no slots. Fewer passes are those of the first lanes,
+  // which must not have been reordered. Row has their logits until the next Run. ResourceExhausted.
   absl::Status Run(const std::vector<LanePass>& passes);
-  // The logits [V] of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
-  // fp64. CheckFinite's error.
+  // The logits [V] G of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
+  // the host's memory until another row is read. CheckFinite's error.
+  absl::StatusOr<ConstTensorView> Row(int64_t lane, int64_t read);
+  // Row, in fp64.
   absl::Status ReadRow(int64_t lane, int64_t read, std::vector<double>* logits);
+  // Lane b's lasting slots become those of lane parents[b]. Keys that a lane has already, since it
+  // took them over earlier, are not copied again.
+  void Reorder(const std::vector<int32_t>& parents);
   // Forgets the lane's lasting slots from `count` on.
   void Keep(int64_t lane, int64_t count);
   // Nobody sees the lane's first `count` lasting slots any more.
@@ -81,7 +91,7 @@ class SlotNetwork {
 
   int64_t vocab_size() const { return vocab_size_; }
   int64_t lanes() const { return options_.lanes; }
-  int64_t kept(int64_t lane) const { return static_cast<int64_t>(lasting_[lane].size()); }
+  int64_t kept(int64_t lane) const { return static_cast<int64_t>(lasting(lane).size()); }
   // Passes so far, and rows that they computed, padding included.
   int64_t passes() const { return passes_; }
   int64_t rows() const { return rows_; }
@@ -90,28 +100,37 @@ class SlotNetwork {
   struct Program {
     std::unique_ptr<InferenceNetwork> network;
     std::unique_ptr<Batch> batch;
-    bool has_tables = false;  // KeyCache::has_tables
+    KeyCache cache;
+  };
+  struct LastingSlot {
+    Slot slot;    // a pad, if it is hidden
+    int64_t key;  // equal ones: the same key and value
   };
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
-  absl::StatusOr<KeyStorage> AllocateSlots(int64_t key_slots);
+  absl::StatusOr<KeyStorage> AllocateSlots(int64_t key_slots) const;
   absl::Status MakeRoom(int64_t content_rows);
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
   // Rows of the readout whose logits are made at a time.
   int64_t LogitRows(const BatchShape& shape) const;
   absl::Status AllocateLogits(const InferenceNetwork& network);
-  int64_t FirstSlot(int64_t lane) const { return options_.cached ? kept(lane) : 0; }
+  std::vector<LastingSlot>& lasting(int64_t lane) { return lasting_[place_[lane]]; }
+  const std::vector<LastingSlot>& lasting(int64_t lane) const { return lasting_[place_[lane]]; }
   void FillLane(int64_t lane, const LanePass& pass, Batch& batch) const;
+  void CopyPlace(int64_t from, int64_t to);
 
   ModelConfig model_;
   int64_t vocab_size_;
   ConstTensorView weights_;
   SlotNetworkOptions options_;
   kernels::Backend& backend_;
+  std::vector<kernels::Band> bands_;  // of context_slots, or none
   KeyStorage keys_;
-  std::vector<std::vector<Slot>> lasting_;            // [B], hidden ones as pads
-  std::map<std::vector<int64_t>, Program> programs_;  // by rows: content, queries, reads
+  std::vector<int64_t> place_;  // [B] of each lane in batches, `keys_` and `lasting_`
+  std::vector<std::vector<LastingSlot>> lasting_;
+  int64_t next_key_ = 0;                              // a LastingSlot::key that no slot has had
+  std::map<std::vector<int64_t>, Program> programs_;  // by lanes and rows: content, queries, reads
   int64_t passes_ = 0;
   int64_t rows_ = 0;
   Program* last_run_ = nullptr;

@@ -44,6 +44,10 @@ class GenerationForm {
   explicit GenerationForm(const Traits& traits) : traits_(traits) {}
   virtual ~GenerationForm() = default;
   const Traits& traits() const { return traits_; }
+  // Whether one pass predicts each token of a text from those before it, once (`anyorder eval
+  // --objective causal`): the content slot before the token does, or a query slot at its position,
+  // which see what lane_frame.h's CausalSlot and CausalQuery do.
+  bool scores_texts() const { return traits_.passing_slots == 0; }
 
   // Slots whose keys are cached before the first step. May be none.
   virtual std::vector<Slot> PromptSlots(const std::vector<int32_t>& prompt) const = 0;

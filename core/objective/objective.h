@@ -46,8 +46,9 @@ class Objective {
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).
   virtual void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const = 0;
-  // How text is generated with what the objective teaches. FailedPrecondition, saying why and what
-  // instead, if it teaches no order to write in (the default).
+  // How text is read and written from left to right with what the objective teaches.
+  // FailedPrecondition, saying why and what instead, if it teaches no order to write in (the
+  // default).
   virtual FormOrStatus Generation(const GenerationTokens& tokens) const;
   // How text with blanks is read and filled with what the objective teaches. FailedPrecondition,
   // saying why, if it teaches neither that nor to score a text (the default).

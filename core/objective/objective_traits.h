@@ -54,11 +54,6 @@ inline constexpr InputLayout kBertLayout = {"<cls>:0 A:0 <sep>:0", "B:1 <sep>:1"
 inline constexpr InputLayout kLongformerLayout = {"<cls>:0 A:0 <sep>:0", "<sep>:0 B:0 <sep>:0"};
 inline constexpr InputLayout kGptLayout = {"<s>:0 A:0", "<sep>:0 B:0", "<cls>:0"};
 
-// How a network predicts each token of a text from those before it, once: by the content slot
-// before it, or by a query slot at its own position. Their visibility is that of lane_frame.h's
-// CausalSlot and CausalQuery.
-enum class LeftToRight { kNever, kContent, kQueries };
-
 struct ObjectiveTraits {
   enum Flag : uint32_t {
     kPutsMask = 1 << 0,  // <mask> where the text has another token
@@ -83,9 +78,6 @@ struct ObjectiveTraits {
   SamplingKeys keys = SamplingKeys::kNone;  // of [sampling] that it reads besides kCommon
   InputLayout layout = kTextAlone;          // of a text by itself, and of two
   uint32_t flags = 0;
-  // Whether the network has learned to score a text from left to right, and how: `anyorder eval
-  // --objective causal`.
-  LeftToRight left_to_right = LeftToRight::kNever;
 
   bool has(Flag flag) const { return (flags & flag) != 0; }
   // Whether it learns from labelled examples of `task`. Rows of a causal network do not see what

@@ -71,7 +71,8 @@ absl::Status ResolveObjective(EvalOptions& options) {
                             LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   const bool is_own = *named == &TraitsOf(config);
   // A language model of text in its own order, by whatever name.
-  const bool is_causal = (*named)->left_to_right == LeftToRight::kContent &&
+  const bool is_causal = (*named)->has(ObjectiveTraits::kCausal) &&
+                         (*named)->sample_kind == SampleKind::kContiguous &&
                          !(*named)->has(ObjectiveTraits::kPairedPositions);
   if (!is_own && !is_causal) {
     return InvalidArgument("--objective ", options.objective, ": the run was trained with ",
@@ -179,14 +180,15 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
 absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const SavedModel& subject,
                                           BatchProgress& progress) {
   const RunConfig& config = subject.config;
-  const LeftToRight left_to_right = TraitsOf(config).left_to_right;
-  if (left_to_right == LeftToRight::kNever) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
+  const FormOrStatus form = objective->Generation({});
+  if (!form.ok() || !(*form)->scores_texts()) {
     return InvalidArgument(
         "a model trained with ", config.objective.name,
         " has no left-to-right likelihood; leave --objective out for its own loss");
   }
   CausalWalkOptions walk_options;
-  walk_options.two_streams = left_to_right == LeftToRight::kQueries;
+  walk_options.two_streams = (*form)->traits().query_slots > 0;
   walk_options.lanes = options.batch_size.value_or(1);
   // In pairs of positions the last token of a window is predicted and no slot.
   const int64_t trained_len = config.sampling.seq_len - (config.model.paired_positions() ? 1 : 0);

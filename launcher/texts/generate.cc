@@ -17,8 +17,6 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "core/generate/beam_search.h"
-#include "core/generate/decoder.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
@@ -32,204 +30,100 @@
 namespace anyorder::launcher {
 namespace {
 
-using Tokens = std::vector<int32_t>;
-
 struct GenerateOptions : TextModelOptions {
   std::string input;   // prompts (prompts.h)
   std::string output;  // .jsonl to make, "-": standard output, "": none, with `streams`
   std::string trace;   // file of traces to make, or ""
   bool streams = false;
 
-  BeamOptions beams{.width = 5};
-  int64_t best = 1;  // texts a prompt that are written, at most
-  bool stop_first = false;
+  BeamRequest beams;
+  int64_t best = 1;  // texts of a prompt that beam search gives, at most
   // Not beam search: so many drawn texts a prompt; absent: 1, if there is a method.
   std::optional<int64_t> samples;
   WriteFlags write;
   bool no_end = false;
   bool has_beam_options = false;  // said on the command line
   bool has_draw_options = false;
-  TokenRules rules;
-  int64_t max_tokens = 0;  // of a text, the end token included; 0: CompletionRequest's
-  int64_t batch = 8;       // prompts at once
+  CompletionRequest limits;  // of tokens
+  int64_t batch = 8;         // prompts at once
 };
 
-CompletionRequest RequestOf(const GenerateOptions& options, const WriteOptions& write,
-                            const std::string& prompt, int64_t number) {
-  CompletionRequest request{.prompt = prompt,
-                            .max_tokens = options.max_tokens,
-                            .min_tokens = options.rules.min_tokens,
-                            .block_ngram = options.rules.block_ngram,
-                            .samples = options.samples.value_or(1),
-                            .write = write};
-  request.first_stream = static_cast<uint64_t>((number - 1) * request.samples);
+std::vector<CompletionRequest> RequestsOf(const GenerateOptions& options, const WriteOptions& write,
+                                          bool draws, const std::vector<std::string>& prompts) {
+  CompletionRequest request = options.limits;
   if (options.no_end) request.min_tokens = kMostTokens;
-  return request;
-}
-
-// What the options say of beam search, and no piece that is not text. Without max_tokens, which are
-// a prompt's own.
-BeamOptions BeamsOf(const GenerateOptions& options, const ModelTextService& service) {
-  BeamOptions beams = options.beams;
-  beams.rules = options.rules;
-  beams.rules.never_ends = options.no_end;
-  beams.rules.end_token = service.left_to_right()->traits().end_token;
-  beams.rules.banned = service.non_text();
-  if (options.stop_first) beams.stop = SearchStop::kFirst;
-  return beams;
-}
-
-// How many tokens may follow each prompt.
-absl::StatusOr<std::vector<int64_t>> MostTokens(const CompletionRequest& request,
-                                                const ModelTextService& service,
-                                                const std::vector<Tokens>& prompts) {
-  std::vector<int64_t> most;
-  for (Tokens prompt : prompts) {
-    const absl::StatusOr<int64_t> tokens = service.MaxTokens(request, &prompt);
-    ANYORDER_RETURN_IF_ERROR(Annotate(tokens.status(), absl::StrCat("prompt ", most.size() + 1)));
-    most.push_back(*tokens);
+  if (!draws) request.beams = options.beams;
+  request.samples = draws ? options.samples.value_or(1) : options.best;
+  request.write = write;
+  std::vector<CompletionRequest> requests(prompts.size(), request);
+  for (size_t n = 0; n < prompts.size(); ++n) {
+    requests[n].prompt = prompts[n];
+    requests[n].first_stream = n * static_cast<uint64_t>(request.samples);
   }
-  return most;
+  return requests;
 }
 
-// What is written of a prompt's texts.
-absl::Status WriteLine(const std::string& prompt, int64_t number, int64_t rank,
-                       const nlohmann::ordered_json& text, JsonLines& output) {
-  nlohmann::ordered_json line{{"prompt", number}, {"rank", rank}, {"input", prompt}};
-  line.update(text);
-  return output.Write(line);
-}
-
-// One prompt after the other, by beam search: at once up to `batch` whose texts may be equally
-// long.
-absl::Status SearchTexts(const GenerateOptions& options, const WriteOptions& write,
-                         const ModelTextService& service, const std::vector<std::string>& prompts,
-                         JsonLines& output) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
-                            service.Encode(prompts, "encoding the prompts"));
-  BeamOptions beams = BeamsOf(options, service);
-  const CompletionRequest request = RequestOf(options, write, /*prompt=*/"", /*number=*/1);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> most, MostTokens(request, service, tokens));
-  for (size_t n = 0; n < most.size(); ++n) {
-    beams.rules.max_tokens = most[n];
-    ANYORDER_RETURN_IF_ERROR(Annotate(beams.Validate(), absl::StrCat("prompt ", n + 1)));
-  }
-  const TextModel& model = service.model();
-  const auto num_prompts = static_cast<int64_t>(tokens.size());
-  int64_t end = 0;
-  for (int64_t begin = 0; begin < num_prompts; begin = end) {
-    beams.rules.max_tokens = most[begin];
-    const int64_t last = std::min(num_prompts, begin + options.batch);
-    while (end < last && most[end] == most[begin]) ++end;
-    ANYORDER_ASSIGN_OR_RETURN(
-        const std::unique_ptr<Decoder> decoder,
-        Decoder::Create(model.config.model, model.vocabulary.size(), model.weights.values,
-                        *service.left_to_right(), {tokens.begin() + begin, tokens.begin() + end},
-                        {beams.width, beams.rules.max_tokens}, *model.backend));
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Hypothesis>> found,
-                              BeamSearch(*decoder, beams));
-    for (int64_t n = begin; n < end; ++n) {
-      int64_t rank = 0;
-      for (const Hypothesis& text : found[n - begin]) {
-        if (++rank > options.best) break;
-        const std::string words = service.WordsBehind(prompts[n], text.tokens);
-        ANYORDER_RETURN_IF_ERROR(WriteLine(prompts[n], n + 1, rank,
-                                           {{"text", words},
-                                            {"score", text.score},
-                                            {"log_prob", text.log_prob},
-                                            {"tokens", text.length()},
-                                            {"ended", text.ended}},
-                                           output));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
-// What drawn texts are written to.
-struct DrawnFiles {
+struct GeneratedFiles {
   JsonLines texts;
   JsonLines traces;
 };
 
-absl::Status WriteDrawn(const std::string& prompt, int64_t number, int64_t rank,
-                        const WriteOptions& write, const Completion& text, DrawnFiles& files) {
-  ANYORDER_RETURN_IF_ERROR(WriteLine(prompt, number, rank,
-                                     {{"text", text.text},
-                                      {"score", text.log_prob},
-                                      {"log_prob", text.log_prob},
-                                      {"tokens", text.tokens},
-                                      {"ended", text.ended},
-                                      {"passes", text.passes}},
-                                     files.texts));
-  return files.traces.WriteText(TraceLine(TraceOf(number, rank, EnumName(write.method), text)));
+// A text of prompt `number`.
+absl::Status WriteText(const CompletionRequest& request, int64_t number, int64_t rank,
+                       const Completion& text, GeneratedFiles& files) {
+  nlohmann::ordered_json line{{"prompt", number},        {"rank", rank},
+                              {"input", request.prompt}, {"text", text.text},
+                              {"score", text.score},     {"log_prob", text.log_prob},
+                              {"tokens", text.tokens},   {"ended", text.ended}};
+  if (!request.beams) line["passes"] = text.passes;
+  ANYORDER_RETURN_IF_ERROR(files.texts.Write(line));
+  return files.traces.WriteText(
+      TraceLine(TraceOf(number, rank, EnumName(request.write.method), text)));
 }
 
-// The same by a method that draws.
-absl::Status DrawTexts(const GenerateOptions& options, const WriteOptions& write,
-                       ModelTextService& service, const std::vector<std::string>& prompts,
-                       DrawnFiles& files) {
-  const auto num_prompts = static_cast<int64_t>(prompts.size());
-  // A prompt that does not fit is told by its number, before any text is written.
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
-                            service.Encode(prompts, "encoding the prompts"));
-  const CompletionRequest any = RequestOf(options, write, /*prompt=*/"", /*number=*/1);
-  ANYORDER_RETURN_IF_ERROR(MostTokens(any, service, tokens).status());
-  for (int64_t begin = 0; begin < num_prompts; begin += options.batch) {
-    const int64_t end = std::min(num_prompts, begin + options.batch);
-    std::vector<CompletionRequest> requests;
-    for (int64_t n = begin; n < end; ++n)
-      requests.push_back(RequestOf(options, write, prompts[n], n + 1));
+// Texts of all prompts, `batch` prompts at a time.
+absl::Status WriteTexts(const std::vector<CompletionRequest>& requests, int64_t batch,
+                        TextService& service, GeneratedFiles& files) {
+  const auto num_prompts = static_cast<int64_t>(requests.size());
+  for (int64_t begin = 0; begin < num_prompts; begin += batch) {
+    const int64_t end = std::min(num_prompts, begin + batch);
     ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
-                              service.Complete(requests));
+                              service.Complete({requests.begin() + begin, requests.begin() + end}));
     for (int64_t n = begin; n < end; ++n) {
       int64_t rank = 0;
       for (const Completion& text : found[n - begin])
-        ANYORDER_RETURN_IF_ERROR(WriteDrawn(prompts[n], n + 1, ++rank, write, text, files));
+        ANYORDER_RETURN_IF_ERROR(WriteText(requests[n], n + 1, ++rank, text, files));
     }
   }
   return absl::OkStatus();
 }
 
 // The same, one text after the other, shown while they are written.
-absl::Status StreamTexts(const GenerateOptions& options, const WriteOptions& write,
-                         ModelTextService& service, const std::vector<std::string>& prompts,
-                         DrawnFiles& files) {
-  for (size_t n = 0; n < prompts.size(); ++n) {
-    const auto number = static_cast<int64_t>(n) + 1;
-    CompletionRequest request = RequestOf(options, write, prompts[n], number);
+absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTextService& service,
+                         GeneratedFiles& files) {
+  for (size_t n = 0; n < requests.size(); ++n) {
+    CompletionRequest request = requests[n];
     const int64_t samples = std::exchange(request.samples, 1);
-    ANYORDER_ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
-                              service.Encode({prompts[n]}, "encoding the prompts"));
+    ANYORDER_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> tokens,
+                              service.Encode({request.prompt}, "encoding the prompts"));
     const auto given = static_cast<int64_t>(tokens[0].size());
-    const absl::StatusOr<int64_t> most = service.MaxTokens(request, &tokens[0]);
-    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", number)));
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t most, service.MaxTokens(request, &tokens[0]));
     for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
       StreamOptions shown = StreamToStandardOutput();
-      shown.left_to_right = write.method == WriteMethod::kLeftToRight;
-      shown.prompt = prompts[n];
+      shown.left_to_right = request.write.method == WriteMethod::kLeftToRight;
+      shown.prompt = request.prompt;
       shown.first = std::max<int64_t>(1, given);
-      shown.length = *most;
+      shown.length = most;
       StreamView view(shown);
       request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
       ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
                                 service.Complete({request}));
       view.Finish(found[0][0].text);
-      ANYORDER_RETURN_IF_ERROR(WriteDrawn(prompts[n], number, rank, write, found[0][0], files));
+      ANYORDER_RETURN_IF_ERROR(
+          WriteText(request, static_cast<int64_t>(n) + 1, rank, found[0][0], files));
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status Draw(const GenerateOptions& options, const WriteOptions& write,
-                  ModelTextService& service, const std::vector<std::string>& prompts,
-                  DrawnFiles& files) {
-  if (write.cache != BlockCache::kNone) {
-    Log(absl::StrCat("cache \"", EnumName(write.cache),
-                     "\" is approximate: texts can differ from those without it"));
-  }
-  return options.streams ? StreamTexts(options, write, service, prompts, files)
-                         : DrawTexts(options, write, service, prompts, files);
 }
 
 // Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
@@ -249,8 +143,9 @@ absl::Status Generate(const GenerateOptions& options) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
   ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                             ModelTextService::Open(options));
+  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
   const bool draws = options.samples || !options.write.method.empty() || options.streams ||
-                     !options.trace.empty() || service->left_to_right() == nullptr;
+                     !options.trace.empty() || write.method != WriteMethod::kLeftToRight;
   if (draws && options.has_beam_options) {
     return absl::InvalidArgumentError(
         "--beam, --best, --length-penalty and --stop-first have an effect with beam search only, "
@@ -261,14 +156,18 @@ absl::Status Generate(const GenerateOptions& options) {
         "--temperature, --top-k, --top-p and --seed are of sampling, but this is beam search; add "
         "--sample 1");
   }
-  // Of beam search, too: it writes from left to right.
-  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
-  ANYORDER_RETURN_IF_ERROR(service->CheckWrite(write));
+  // A prompt that does not fit is told by its number, before any text is written.
+  const std::vector<CompletionRequest> requests = RequestsOf(options, write, draws, prompts);
+  ANYORDER_RETURN_IF_ERROR(service->CheckComplete(requests));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
   ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
-  DrawnFiles files{std::move(texts), std::move(traces)};
-  ANYORDER_RETURN_IF_ERROR(draws ? Draw(options, write, *service, prompts, files)
-                                 : SearchTexts(options, write, *service, prompts, files.texts));
+  GeneratedFiles files{std::move(texts), std::move(traces)};
+  if (write.cache != BlockCache::kNone) {
+    Log(absl::StrCat("cache \"", EnumName(write.cache),
+                     "\" is approximate: texts can differ from those without it"));
+  }
+  ANYORDER_RETURN_IF_ERROR(options.streams ? StreamTexts(requests, *service, files)
+                                           : WriteTexts(requests, options.batch, *service, files));
   ANYORDER_RETURN_IF_ERROR(files.texts.Close());
   ANYORDER_RETURN_IF_ERROR(files.traces.Close());
   if (options.output != "-" && !options.output.empty()) {
@@ -290,7 +189,7 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
                   "divide log-probabilities by ((5 + n) / 6)^X for n tokens")})
     option->capture_default_str()->excludes(sample);
   command
-      ->add_flag("--stop-first", options.stop_first,
+      ->add_flag("--stop-first", options.beams.stop_first,
                  "stop as soon as the beam holds --beam finished texts")
       ->excludes(sample);
   command->add_flag("--no-end", options.no_end, "write --max-len tokens, whatever the model says");
@@ -321,14 +220,14 @@ Subcommand DeclareGenerate(CLI::App& front) {
   command->add_flag(
       "--stream", options->streams,
       "show each text on the terminal while it is written; then --output is optional");
-  AddCount(command, "--max-len", options->max_tokens,
+  AddCount(command, "--max-len", options->limits.max_tokens,
            "most tokens per text, end of text included; max_tokens in JSON requests (default: 128, "
            "or what the model can write)",
            1, kMostTokens);
-  AddCount(command, "--min-len", options->rules.min_tokens,
+  AddCount(command, "--min-len", options->limits.min_tokens,
            "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens)
       ->capture_default_str();
-  AddCount(command, "--block-ngram", options->rules.block_ngram,
+  AddCount(command, "--block-ngram", options->limits.block_ngram,
            "never repeat N consecutive tokens within a text; 0: off", 0, kMostTokens)
       ->capture_default_str();
   DeclareChoice(command, *options);

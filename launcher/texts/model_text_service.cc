@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
+#include "core/generate/beam_search.h"
 #include "core/generate/sampling.h"
 #include "core/objective/objective.h"
 #include "data/prep/examples/chat_template.h"
@@ -20,18 +21,29 @@ using Tokens = std::vector<int32_t>;
 // Requests that can be written together: equal but for prompt, number and listener.
 bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
   return a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram && a.samples == b.samples &&
-         a.cut_context == b.cut_context && a.write == b.write;
+         a.beams == b.beams && a.cut_context == b.cut_context && a.write == b.write;
 }
 
-// The rules of lengths and repetition that all requests which are alike have.
-TokenRules RulesOf(const CompletionRequest& alike, int64_t max_tokens) {
-  const bool never_ends = alike.min_tokens == kMostTokens;
-  const int64_t min_tokens =
-      alike.cut_context ? std::min(alike.min_tokens, max_tokens - 1) : alike.min_tokens;
-  return {.min_tokens = never_ends ? 0 : min_tokens,
-          .never_ends = never_ends,
-          .max_tokens = max_tokens,
-          .block_ngram = alike.block_ngram};
+BeamOptions BeamsOf(const BeamRequest& request, const TokenRules& rules) {
+  return {.width = request.width,
+          .length_penalty = request.length_penalty,
+          .stop = request.stop_first ? SearchStop::kFirst : SearchStop::kExact,
+          .rules = rules};
+}
+
+// The text up to its end token, whatever order it was written in.
+Hypothesis TextInOrder(std::vector<WrittenToken> written, int32_t end_token) {
+  std::sort(written.begin(), written.end(),
+            [](const WrittenToken& a, const WrittenToken& b) { return a.position < b.position; });
+  Hypothesis text;
+  for (const WrittenToken& token : written) {
+    text.log_prob += token.log_prob;
+    text.ended = token.token == end_token;
+    if (text.ended) break;
+    text.tokens.push_back(token.token);
+  }
+  text.score = text.log_prob;
+  return text;
 }
 
 // How the conversations were written that the run learns from, as far as its dataset is there.
@@ -125,15 +137,6 @@ std::string ModelTextService::TextOf(const Tokens& tokens) const {
   return model_.vocabulary.TextOf(tokens);
 }
 
-std::string ModelTextService::WordsBehind(const std::string& prompt, const Tokens& tokens) const {
-  std::string words = TextOf(tokens);
-  // A text that goes on from its prompt keeps the space between them.
-  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
-  const bool goes_on = !rewrites && !prompt.empty();
-  if (!goes_on && !words.empty() && words.front() == ' ') words.erase(0, 1);
-  return words;
-}
-
 absl::StatusOr<int64_t> ModelTextService::CountTokens(const std::string& text) {
   ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({text}, "counting tokens"));
   return static_cast<int64_t>(tokens.front().size());
@@ -187,21 +190,39 @@ absl::Status ModelTextService::CheckWrite(const WriteOptions& options) const {
       absl::StrJoin(facts_.methods, ", "));
 }
 
-absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
-    const std::vector<CompletionRequest>& requests) {
+TokenRules ModelTextService::RulesOf(const CompletionRequest& alike, int64_t max_tokens) const {
+  const bool is_plain = alike.write.method == WriteMethod::kLeftToRight;
+  const bool never_ends = alike.min_tokens == kMostTokens;
+  const int64_t min_tokens =
+      alike.cut_context ? std::min(alike.min_tokens, max_tokens - 1) : alike.min_tokens;
+  return {.end_token = is_plain ? left_to_right_->traits().end_token : canvas_->end_token,
+          .min_tokens = never_ends ? 0 : min_tokens,
+          .never_ends = never_ends,
+          .max_tokens = max_tokens,
+          .block_ngram = alike.block_ngram,
+          .banned = non_text_};
+}
+
+absl::StatusOr<std::vector<ModelTextService::Group>> ModelTextService::GroupsOf(
+    const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
   ANYORDER_ASSIGN_OR_RETURN(std::vector<Tokens> prompts, Encode(texts, "encoding the prompts"));
   std::vector<Group> groups;
   for (size_t n = 0; n < requests.size(); ++n) {
     const CompletionRequest& request = requests[n];
+    const std::string name = absl::StrCat("prompt ", n + 1);
     ANYORDER_RETURN_IF_ERROR(CheckWrite(request.write));
-    if (request.write.method != WriteMethod::kLeftToRight && request.block_ngram > 0)
-      return InvalidArgument(
-          "blocked n-grams have an effect with method \"left-to-right\" only; "
-          "leave them out");
-    absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
-    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), absl::StrCat("prompt ", n + 1)));
+    const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
+    if (!is_plain && (request.block_ngram > 0 || request.beams)) {
+      return InvalidArgument(request.beams ? "beams have" : "blocked n-grams have",
+                             " an effect with method \"left-to-right\" only; leave them out");
+    }
+    const absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
+    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), name));
+    const TokenRules rules = RulesOf(request, *most);
+    ANYORDER_RETURN_IF_ERROR(Annotate(
+        request.beams ? BeamsOf(*request.beams, rules).Validate() : rules.Validate(), name));
     Group* group = nullptr;
     for (Group& one : groups)
       if (one.max_tokens == *most && AreAlike(requests[one.members[0]], request)) group = &one;
@@ -210,27 +231,55 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
       group->max_tokens = *most;
     }
     group->members.push_back(n);
-    group->prompts.push_back(prompts[n]);
+    group->prompts.push_back(std::move(prompts[n]));
   }
+  return groups;
+}
+
+absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
+    const std::vector<CompletionRequest>& requests) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Group> groups, GroupsOf(requests));
   std::vector<std::vector<Completion>> completions(requests.size());
   for (const Group& group : groups) {
-    const bool is_plain = requests[group.members[0]].write.method == WriteMethod::kLeftToRight;
-    ANYORDER_RETURN_IF_ERROR(is_plain ? CompleteLeftToRight(requests, group, &completions)
-                                      : CompleteCanvases(requests, group, &completions));
+    const CompletionRequest& alike = requests[group.members[0]];
+    const bool is_plain = alike.write.method == WriteMethod::kLeftToRight;
+    ANYORDER_RETURN_IF_ERROR(alike.beams ? Search(requests, group, &completions)
+                             : is_plain  ? Sample(requests, group, &completions)
+                                         : CompleteCanvases(requests, group, &completions));
   }
   return completions;
 }
 
-absl::Status ModelTextService::CompleteLeftToRight(
-    const std::vector<CompletionRequest>& requests, const Group& group,
-    std::vector<std::vector<Completion>>* completions) {
+absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(const Group& group,
+                                                                       int64_t lanes) const {
+  return Decoder::Create(model_.config.model, model_.vocabulary.size(), model_.weights.values,
+                         *left_to_right_, group.prompts, {lanes, group.max_tokens},
+                         *model_.backend);
+}
+
+absl::Status ModelTextService::Search(const std::vector<CompletionRequest>& requests,
+                                      const Group& group,
+                                      std::vector<std::vector<Completion>>* completions) {
   const CompletionRequest& alike = requests[group.members[0]];
-  SampleOptions options{.cuts = alike.write.draw.cuts,
-                        .seed = alike.write.draw.seed,
-                        .rules = RulesOf(alike, group.max_tokens)};
-  options.rules.end_token = left_to_right_->traits().end_token;
-  options.rules.banned = non_text_;
-  ANYORDER_RETURN_IF_ERROR(options.Validate());
+  const BeamOptions options = BeamsOf(*alike.beams, RulesOf(alike, group.max_tokens));
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                            OpenDecoder(group, options.width));
+  ANYORDER_ASSIGN_OR_RETURN(std::vector<std::vector<Hypothesis>> found,
+                            BeamSearch(*decoder, options));
+  for (size_t n = 0; n < found.size(); ++n) {
+    const size_t member = group.members[n];
+    if (static_cast<int64_t>(found[n].size()) > alike.samples) found[n].resize(alike.samples);
+    for (const Hypothesis& text : found[n])
+      (*completions)[member].push_back(
+          ToCompletion(requests[member], group.prompts[n], text, /*written=*/{}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelTextService::Sample(const std::vector<CompletionRequest>& requests,
+                                      const Group& group,
+                                      std::vector<std::vector<Completion>>* completions) {
+  const CompletionRequest& alike = requests[group.members[0]];
   // A few samples of each prompt at a time, so that memory does not grow with all of them.
   size_t longest = 0;
   for (const Tokens& prompt : group.prompts) longest = std::max(longest, prompt.size());
@@ -238,20 +287,20 @@ absl::Status ModelTextService::CompleteLeftToRight(
                          (static_cast<int64_t>(longest) + group.max_tokens);
   const int64_t at_once = std::clamp<int64_t>(kTokensAtOnce / tokens, 1, alike.samples);
   for (int64_t first = 0; first < alike.samples; first += at_once) {
-    ANYORDER_RETURN_IF_ERROR(SampleSome(requests, group, options, first,
-                                        std::min(at_once, alike.samples - first), completions));
+    ANYORDER_RETURN_IF_ERROR(
+        SampleSome(requests, group, first, std::min(at_once, alike.samples - first), completions));
   }
   return absl::OkStatus();
 }
 
 absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& requests,
-                                          const Group& group, const SampleOptions& options,
-                                          int64_t first, int64_t samples,
+                                          const Group& group, int64_t first, int64_t samples,
                                           std::vector<std::vector<Completion>>* completions) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                            Decoder::Create(model_.config.model, model_.vocabulary.size(),
-                                            model_.weights.values, *left_to_right_, group.prompts,
-                                            {samples, group.max_tokens}, *model_.backend));
+  const CompletionRequest& alike = requests[group.members[0]];
+  const SampleOptions options{.cuts = alike.write.draw.cuts,
+                              .seed = alike.write.draw.seed,
+                              .rules = RulesOf(alike, group.max_tokens)};
+  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, samples));
   std::vector<uint64_t> streams;
   for (const size_t member : group.members) {
     for (int64_t sample = first; sample < first + samples; ++sample)
@@ -265,11 +314,12 @@ absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& 
     written[lane].push_back(placed);
     if (requests[member].listener) requests[member].listener(first + lane % samples, Show(placed));
   };
-  ANYORDER_RETURN_IF_ERROR(SampleTexts(*decoder, options, streams, listener).status());
-  for (size_t lane = 0; lane < streams.size(); ++lane) {
+  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Hypothesis> texts,
+                            SampleTexts(*decoder, options, streams, listener));
+  for (size_t lane = 0; lane < texts.size(); ++lane) {
     const size_t n = lane / static_cast<size_t>(samples);
     (*completions)[group.members[n]].push_back(
-        ToCompletion(requests[group.members[n]], group.prompts[n], written[lane]));
+        ToCompletion(requests[group.members[n]], group.prompts[n], texts[lane], written[lane]));
   }
   return absl::OkStatus();
 }
@@ -280,7 +330,6 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
   const CompletionRequest& alike = requests[group.members[0]];
   ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
   const TokenRules rules = RulesOf(alike, group.max_tokens);
-  ANYORDER_RETURN_IF_ERROR(rules.Validate());
   const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
   WriteOptions options = alike.write;
   options.draw.banned = non_text_;
@@ -309,32 +358,27 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
       }));
   for (size_t lane = 0; lane < texts.size(); ++lane) {
     const size_t n = lane / static_cast<size_t>(alike.samples);
-    Completion& completion = (*completions)[group.members[n]].emplace_back(
-        ToCompletion(requests[group.members[n]], prompts[n], texts[lane].written));
+    const std::vector<WrittenToken>& written = texts[lane].written;
+    Completion& completion = (*completions)[group.members[n]].emplace_back(ToCompletion(
+        requests[group.members[n]], prompts[n], TextInOrder(written, rules.end_token), written));
     completion.passes = texts[lane].passes;
   }
   return absl::OkStatus();
 }
 
-// The text up to its end token, or to the first stop word.
 Completion ModelTextService::ToCompletion(const CompletionRequest& request, const Tokens& prompt,
+                                          const Hypothesis& text,
                                           const std::vector<WrittenToken>& written) const {
-  const int32_t end = request.write.method == WriteMethod::kLeftToRight
-                          ? left_to_right_->traits().end_token
-                          : canvas_->end_token;
-  std::vector<WrittenToken> in_text = written;
-  std::sort(in_text.begin(), in_text.end(),
-            [](const WrittenToken& a, const WrittenToken& b) { return a.position < b.position; });
-  Completion completion;
-  Tokens tokens;
-  for (const WrittenToken& token : in_text) {
-    ++completion.tokens;
-    completion.log_prob += token.log_prob;
-    completion.ended = token.token == end;
-    if (completion.ended) break;
-    tokens.push_back(token.token);
-  }
-  completion.text = WordsBehind(request.prompt, tokens);
+  Completion completion{.text = TextOf(text.tokens),
+                        .log_prob = text.log_prob,
+                        .score = text.score,
+                        .tokens = text.length(),
+                        .ended = text.ended,
+                        .passes = written.empty() ? 0 : written.back().pass};
+  // A text that goes on from its prompt keeps the space between them.
+  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
+  const bool goes_on = !rewrites && !request.prompt.empty();
+  if (!goes_on && completion.text.starts_with(' ')) completion.text.erase(0, 1);
   for (const std::string& stop : request.stop) {
     const size_t at = completion.text.find(stop);
     if (at == std::string::npos) continue;
@@ -343,7 +387,6 @@ Completion ModelTextService::ToCompletion(const CompletionRequest& request, cons
   }
   for (const int32_t token : prompt) completion.prompt_pieces.push_back(TextOf({token}));
   for (const WrittenToken& token : written) completion.written.push_back(Show(token));
-  completion.passes = written.empty() ? 0 : written.back().pass;
   return completion;
 }
 

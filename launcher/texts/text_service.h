@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,12 +38,22 @@ struct ShownToken {
   double confidence = 0;
 };
 
+// Search for the likeliest texts (core/generate/beam_search.h).
+struct BeamRequest {
+  int64_t width = 5;  // 1: greedy search
+  double length_penalty = 0;
+  bool stop_first = false;  // SearchStop::kFirst
+  bool operator==(const BeamRequest&) const = default;
+};
+
 struct CompletionRequest {
   std::string prompt;
   int64_t max_tokens = 0;   // the end token included; 0: kDefaultMaxTokens, or what fits
   int64_t min_tokens = 0;   // before the end token; kMostTokens: it never ends
   int64_t block_ngram = 0;  // left-to-right: no n tokens in a row come twice; 0: they may
-  int64_t samples = 1;
+  int64_t samples = 1;      // of beams: the best so many that are found
+  // Left-to-right: texts are searched for, not drawn, and nobody hears of their tokens.
+  std::optional<BeamRequest> beams;
   // The number of the first sample: texts of equal prompts and seeds differ by it.
   uint64_t first_stream = 0;
   WriteOptions write;
@@ -57,11 +68,12 @@ struct CompletionRequest {
 struct Completion {
   std::string text;     // what follows the prompt
   double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
+  double score = 0;     // log_prob, of beams with their length penalty
   int64_t tokens = 0;
   bool ended = false;  // by the end token or a stop word; else it is as long as it may be
-  int64_t passes = 0;  // of the network
+  int64_t passes = 0;  // of the network; 0: beams
   std::vector<std::string> prompt_pieces;
-  std::vector<ShownToken> written;  // in the order of writing
+  std::vector<ShownToken> written;  // in the order of writing; none of beams
 };
 
 struct FillRequest {
@@ -152,8 +164,9 @@ class TextService {
 
   virtual const ModelFacts& facts() const = 0;
   virtual absl::StatusOr<int64_t> CountTokens(const std::string& text) = 0;
-  // One result a request, in their order, `samples` completions each. Requests of one call share
-  // the network's passes; no answer depends on the others.
+  // One result a request, in their order, `samples` completions each; of beams the best first, and
+  // fewer if fewer are found. Requests of one call share the network's passes; no answer depends on
+  // the others.
   // Errors: InvalidArgument that names the request and its fault; OutOfRange for one that is too
   // long for the model; ResourceExhausted for want of memory.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(

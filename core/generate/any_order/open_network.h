@@ -14,9 +14,11 @@
 
 namespace anyorder {
 
-// SlotNetwork::Create for the network that writes, which is borrowed; its errors.
+// SlotNetwork::Create for the network that writes, which is borrowed; its errors. There is room for
+// passes whose rows are rounded up.
 inline absl::StatusOr<std::unique_ptr<SlotNetwork>> OpenNetwork(const WritingModel& model,
-                                                                const SlotNetworkOptions& options) {
+                                                                SlotNetworkOptions options) {
+  options.key_slots += options.key_slots / 4;
   return SlotNetwork::Create(*model.model, model.vocab_size, model.weights, options,
                              *model.backend);
 }

@@ -25,7 +25,6 @@
 namespace anyorder {
 namespace {
 
-using enum LeftToRight;
 using enum ObjectiveTraits::Flag;
 using enum SampleKind;
 using enum SamplingKeys;
@@ -36,13 +35,13 @@ constexpr InputLayout kClassifiersFirst = {"<cls>:0 A:0"};
 
 constexpr ObjectiveTraits kObjectives[] = {
     {"permutation_lm", "xlnet plm", kPairs, MakePermutationLm, kHalves | kPermutation, kXlnetLayout,
-     kRemembers | kNextSentence, kQueries},
+     kRemembers | kNextSentence},
     {"causal_lm", "transformer_xl txl", kContiguous, MakeCausalLm, kDocuments, kTextAlone,
-     kRemembers | kCausal | kSameLength, kContent},
+     kRemembers | kCausal | kSameLength},
     {"dae", "xlnet_dae", kMaskedPairs, MakeMaskedLm, kMaskedTexts, kXlnetLayout,
      kPutsMask | kRemembers | kNextSentence},
     {"gpt", "gpt2 gpt_2 clm", kContiguous, MakeCausalLm, kDocuments, kTextAlone,
-     kCausal | kSameLength, kContent},
+     kCausal | kSameLength},
     {"xlnet_finetuning", "", kExamples, MakeFineTuning, kPassages, kXlnetLayout, kTaskHead},
     {"bert_finetuning", "unilm_finetuning unilmv2_finetuning", kExamples, MakeFineTuning, kPassages,
      kBertLayout, kTaskHead},
@@ -63,7 +62,7 @@ constexpr ObjectiveTraits kObjectives[] = {
     {"a3", "", kContiguous, MakeA3, kGroups},
     {"as_arm", "asarm", kContiguous, MakeAsArm, kStrata | kPrompts},
     {"sigma_gpt", "sigmagpt", kContiguous, MakeSigmaGpt, kTokenOrder, kTextAlone,
-     kCausal | kPairedPositions, kContent},
+     kCausal | kPairedPositions},
     {"unilm", "unilmv1 unilm_v1", kModePairs, MakeUnilm, kMaskedTexts | kTextModes, kBertLayout,
      kPutsMask | kNextSentence},
     {"unilm_seq2seq", "unilm_s2s", kExamples, MakeUnilmSeq2seq, kCorruption | kTargetMasks,

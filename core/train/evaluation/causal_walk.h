@@ -8,10 +8,10 @@
 // to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot sees
 // them.
 //
-// How a token is predicted is the objective's (Objective::left_to_right).
-// One stream (LeftToRight::kContent): slot t reads token i and predicts token i + 1.
-// Two streams (LeftToRight::kQueries): the factorisation order is the reading order and every token
-// is a target: query slot t predicts token i and sees the content of the tokens before it.
+// How a token is predicted is the objective's (GenerationForm::scores_texts).
+// One stream: slot t reads token i and predicts token i + 1.
+// Two streams (forms with a query slot): the factorisation order is the reading order and every
+// token is a target: query slot t predicts token i and sees the content of the tokens before it.
 //
 // Same length: each scored slot sees its M newest predecessors and no more (once that many exist),
 // whatever its place in the segment. Of the two released forms, which differ by one key, this is

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -17,8 +16,8 @@
 
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
-#include "core/generate/sampling.h"
 #include "kernels/backend.h"
+#include "tests/core/generate/any_order/plain_pass.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fenced_backend.h"
@@ -36,104 +35,22 @@ constexpr GenerationTokens kTokens{
 // logit.
 constexpr double kDoubleBound = 1e-12;
 
-// A form and what the whole text looks like to it.
+// A form and how the whole text is laid out for it: kMasks has a source, a target and [MASK], or
+// [P].
 struct Case {
   std::string name;
   std::function<std::unique_ptr<GenerationForm>()> make;
   void (*backbone)(ModelConfig&);
-  // One slot of the text laid out whole, in any order; `rank` orders prompt (0) and targets (1, 2,
-  // ...).
-  enum Layout { kCausal, kQuery, kCloze, kPseudo } layout;
+  enum Layout { kCausal, kQuery, kMasks } layout;
 };
 
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
-// What a whole pass computes: logits of the token after `text`, from a batch whose visibility is
-// set pair by pair.
-class WholePass {
- public:
-  WholePass(const Case& form, const ModelConfig& model, kernels::Backend& backend,
-            const std::vector<double>& weights)
-      : form_(form), model_(model), backend_(backend), weights_(weights) {}
-
-  std::vector<double> Logits(const Tokens& prompt, const Tokens& text) {
-    tokens_.clear();
-    ranks_.clear();
-    Tokens source = prompt;
-    if (FillsMasks()) {
-      source.insert(source.begin(), kTokens.classifier);
-      source.push_back(kTokens.separator);
-    } else if (source.empty()) {
-      source = {kTokens.end_of_document};
-    }
-    for (const int32_t token : source)
-      Add(token, form_.layout == Case::kCausal ? static_cast<int32_t>(tokens_.size()) : 0);
-    const int32_t first = form_.layout == Case::kCausal ? static_cast<int32_t>(source.size()) : 1;
-    for (size_t t = 0; t < text.size(); ++t) Add(text[t], first + static_cast<int32_t>(t));
-    return Run(static_cast<int64_t>(source.size()), first + static_cast<int32_t>(text.size()));
-  }
-
- private:
-  bool FillsMasks() const { return form_.layout == Case::kCloze || form_.layout == Case::kPseudo; }
-  void Add(int32_t token, int32_t rank) {
-    tokens_.push_back(token);
-    ranks_.push_back(rank);
-  }
-
-  std::vector<double> Run(int64_t source_size, int32_t next_rank) {
-    const auto length = static_cast<int32_t>(tokens_.size());
-    if (FillsMasks()) Add(kTokens.mask, next_rank);
-    BatchShape shape;
-    shape.batch_size = 1;
-    shape.content_rows = static_cast<int64_t>(tokens_.size());
-    shape.query_rows = form_.layout == Case::kQuery ? 1 : 0;
-    shape.targets = 1;
-    shape.advance = 1;
-    shape.min_distance = -length;
-    shape.num_distances = 2 * length + 1;
-    shape.content_readout = form_.layout != Case::kQuery;
-    shape.next_positions = model_.paired_positions();
-    Batch batch(shape);
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      batch.tokens[i] = tokens_[i];
-      batch.row_pos[i] = batch.key_pos[i] = static_cast<int32_t>(i);
-      batch.row_lim[i] = batch.key_key[i] = ranks_[i];
-      if (shape.next_positions) batch.row_next[i] = static_cast<int32_t>(i) + 1;
-      const bool is_target = static_cast<int64_t>(i) >= source_size;
-      batch.row_seg[i] = batch.key_seg[i] = FillsMasks() && is_target ? 1 : 0;
-    }
-    size_t read = tokens_.size() - 1;
-    if (form_.layout == Case::kPseudo) {  // sees itself by its group only
-      batch.row_lim[read] = next_rank - 1;
-      batch.key_key[read] = kernels::kKeyNever;
-      batch.row_grp[read] = batch.key_grp[read] = 5;
-    } else if (form_.layout == Case::kQuery) {
-      read = tokens_.size();
-      batch.row_pos[read] = length;
-      batch.row_lim[read] = next_rank - 1;
-    }
-    batch.readout_rows[0] = static_cast<int32_t>(read);
-    const std::unique_ptr<InferenceNetwork> network =
-        InferenceNetwork::Create({model_, shape, kVocab}, backend_).value();
-    const test::HostTensor weights = test::TensorOf(ToDType(model_.dtype), weights_);
-    network->Run(batch, weights.view(), nullptr);
-    const bool is_double = model_.dtype == ComputeType::kFloat64;
-    test::HostTensor logits(is_double ? DType::kFloat64 : DType::kFloat32, {1, kVocab});
-    network->ReadLogits(batch, logits.view());
-    return logits.Values();
-  }
-
-  const Case& form_;
-  ModelConfig model_;
-  kernels::Backend& backend_;
-  const std::vector<double>& weights_;
-  Tokens tokens_, ranks_;
-};
-
-std::vector<double> ToDouble(ConstTensorView x) {
-  const int64_t size = x.num_elements();
-  if (x.dtype() == DType::kFloat64) return {x.data<double>(), x.data<double>() + size};
-  return {x.data<float>(), x.data<float>() + size};
+// What lane `lane` says of its next token.
+std::vector<double> RowOf(Decoder& decoder, int64_t lane) {
+  const ConstTensorView x = decoder.Row(lane).value();
+  if (x.dtype() == DType::kFloat64) return {x.data<double>(), x.data<double>() + kVocab};
+  return {x.data<float>(), x.data<float>() + kVocab};
 }
 
 // Steps of a decoder whose tokens and parents are drawn at random, each lane's text beside its
@@ -167,6 +84,8 @@ Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<To
   const std::unique_ptr<Decoder> decoder =
       Decoder::Create(model, kVocab, stored.view(), *generation, prompts, {kLanes, kSteps}, backend)
           .value();
+  // The longest prompt is 7 tokens, and 2 that surround a source.
+  EXPECT_LE(decoder->rows(), 9 * static_cast<int64_t>(prompts.size())) << "computed in each lane";
   RandomStream random(32, RandomPurpose::kPairs, 0, 0);
   const auto lanes = static_cast<size_t>(decoder->lanes());
   std::vector<Tokens> texts(lanes);
@@ -175,9 +94,9 @@ Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<To
   Walk walk;
   for (int64_t t = 0; t < kSteps; ++t) {
     EXPECT_TRUE(decoder->Next(newest, parents).ok());
-    const std::vector<double> logits = ToDouble(decoder->logits());
-    walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
     for (size_t b = 0; b < lanes; ++b) {
+      const std::vector<double> logits = RowOf(*decoder, static_cast<int64_t>(b));
+      walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
       walk.prompts.push_back(prompts[b / kLanes]);
       walk.texts.push_back(texts[b]);
     }
@@ -193,13 +112,34 @@ Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<To
   return walk;
 }
 
+// The same from one pass over each whole text.
 std::vector<double> WholeLogits(const Case& form, const ModelConfig& model, const Walk& walk,
                                 const std::vector<double>& weights, kernels::Backend& backend) {
-  WholePass pass(form, model, backend, weights);
+  PlainPass pass({.model = model, .vocab_size = kVocab, .weights = weights}, backend);
+  const bool fills_masks = form.layout == Case::kMasks;
   std::vector<double> all;
   for (size_t i = 0; i < walk.texts.size(); ++i) {
-    const std::vector<double> logits = pass.Logits(walk.prompts[i], walk.texts[i]);
-    all.insert(all.end(), logits.begin(), logits.end());
+    std::vector<PlainPass::Place> content;
+    int32_t segment = 0;
+    const auto add = [&](int32_t token) {
+      const auto position = static_cast<int64_t>(content.size());
+      content.push_back({token, position, position + 1, segment});
+    };
+    if (fills_masks) add(kTokens.classifier);
+    for (const int32_t token : walk.prompts[i]) add(token);
+    if (fills_masks) add(kTokens.separator);
+    if (content.empty()) add(kTokens.end_of_document);
+    const size_t source = form.layout == Case::kCausal ? 0 : content.size();
+    segment = fills_masks ? 1 : 0;
+    for (const int32_t token : walk.texts[i]) add(token);
+    if (fills_masks) add(kTokens.mask);
+    std::vector<PlainPass::Place> queries(form.layout == Case::kQuery ? 1 : 0);
+    for (PlainPass::Place& query : queries) query.position = static_cast<int64_t>(content.size());
+    const LogitRows logits = pass.Logits(
+        content, queries,
+        [source](size_t row, size_t key) { return key <= row || std::max(row, key) < source; },
+        {content.size() + queries.size() - 1});
+    all.insert(all.end(), logits[0].begin(), logits[0].end());
   }
   return all;
 }
@@ -268,10 +208,10 @@ std::vector<Case> AllCases() {
           {"query_llama", Query, Llama, Case::kQuery},
           {"query_xlnet", Query, Xlnet, Case::kQuery},
           {"query_rope_pre_norm", Query, RopePreNorm, Case::kQuery},
-          {"cloze_bert", Cloze, Bert, Case::kCloze},
-          {"cloze_relative", Cloze, Xlnet, Case::kCloze},
-          {"pseudo_unilmv2", Pseudo, UniLmV2, Case::kPseudo},
-          {"pseudo_relative", Pseudo, Xlnet, Case::kPseudo}};
+          {"cloze_bert", Cloze, Bert, Case::kMasks},
+          {"cloze_relative", Cloze, Xlnet, Case::kMasks},
+          {"pseudo_unilmv2", Pseudo, UniLmV2, Case::kMasks},
+          {"pseudo_relative", Pseudo, Xlnet, Case::kMasks}};
 }
 
 class DecoderTest : public ::testing::TestWithParam<Case> {
@@ -321,20 +261,14 @@ TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
   }
 }
 
-TEST_P(DecoderTest, ThreadsDoNotChangeABit) {
-  model_.dtype = ComputeType::kFloat32;
-  const Walk one = RandomWalk(GetParam(), model_, prompts_, weights_, *Cpu(1));
-  const Walk two = RandomWalk(GetParam(), model_, prompts_, weights_, *Cpu(2));
-  EXPECT_EQ(one.logits, two.logits);
-}
-
-TEST_P(DecoderTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+TEST_P(DecoderTest, ThreadsAndTheMemorysPlaceChangeNoBit) {
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
     model_.dtype = dtype;
-    const std::unique_ptr<kernels::Backend> cpu = Cpu(1);
     FencedBackend fenced(Cpu(1));
-    EXPECT_EQ(RandomWalk(GetParam(), model_, prompts_, weights_, fenced).logits,
-              RandomWalk(GetParam(), model_, prompts_, weights_, *cpu).logits);
+    const Walk walk = RandomWalk(GetParam(), model_, prompts_, weights_, fenced);
+    for (const int threads : {1, 2})
+      EXPECT_EQ(RandomWalk(GetParam(), model_, prompts_, weights_, *Cpu(threads)).logits,
+                walk.logits);
     // All but the first step, which projects position tables, and the second: the sequence of the
     // others has come before.
     if (!model_.adaptive()) {
@@ -383,28 +317,6 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   }
 }
 
-// A weight in the middle, which all rows pass.
-TEST_P(DecoderTest, LogitsThatAreNotFiniteEndTheSearch) {
-  weights_[weights_.size() / 2] = std::numeric_limits<double>::quiet_NaN();
-  const test::HostTensor weights = test::TensorOf(DType::kFloat64, weights_);
-  const std::unique_ptr<GenerationForm> form = GetParam().make();
-  const auto decoder = [&] {
-    return Decoder::Create(model_, kVocab, weights.view(), *form, prompts_, {kLanes, kSteps},
-                           SharedReference())
-        .value();
-  };
-  TokenRules rules;
-  rules.end_token = form->traits().end_token;
-  rules.max_tokens = kSteps;
-  const std::vector<uint64_t> streams(prompts_.size() * kLanes, 0);
-  for (const absl::Status& status :
-       {SampleTexts(*decoder(), {.rules = rules}, streams).status(),
-        BeamSearch(*decoder(), {.width = kLanes, .rules = rules}).status()}) {
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("logits are not finite"));
-  }
-}
-
 INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()),
                          [](const auto& info) { return info.param.name; });
 
@@ -440,7 +352,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
       Decoder::Create(model, kVocab, stored.view(), *form, {{text[0]}}, {1, 12}, backend).value();
   for (size_t t = 0; t < 12; ++t) {
     EXPECT_TRUE(decoder->Next({text[t]}, {0}).ok());
-    const std::vector<double> logits = ToDouble(decoder->logits());
+    const std::vector<double> logits = RowOf(*decoder, 0);
     double sum = 0;
     for (const double logit : logits) sum += std::exp(logit);
     // Losses are reported in fp32.
@@ -481,7 +393,7 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
             .value();
     EXPECT_TRUE(decoder->Next({0}, {0}).ok());
     EXPECT_TRUE(decoder->Next({9}, {0}).ok());
-    return ToDouble(decoder->logits());
+    return RowOf(*decoder, 0);
   };
   EXPECT_EQ(last_logits(4, 5), last_logits(4, 10));
   EXPECT_NE(last_logits(5, 5), last_logits(5, 10));

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -32,14 +33,13 @@ class TableModel final : public NextTokens {
       : vocab_size_(vocab_size), seed_(seed) {
     for (const int64_t prompt : prompts)
       for (int64_t i = 0; i < lanes_per_prompt; ++i) lanes_.push_back({prompt, {}});
-    logits_.resize(lanes_.size() * static_cast<size_t>(vocab_size));
   }
 
   int64_t vocab_size() const override { return vocab_size_; }
   int64_t lanes() const override { return static_cast<int64_t>(lanes_.size()); }
   int64_t calls() const { return calls_; }
 
-  absl::StatusOr<const float*> Next(const Tokens& newest, const Tokens& parents) override {
+  absl::Status Next(const Tokens& newest, const Tokens& parents) override {
     std::vector<Lane> next;
     for (size_t b = 0; b < lanes_.size(); ++b) {
       next.push_back(lanes_[parents[b]]);
@@ -47,14 +47,14 @@ class TableModel final : public NextTokens {
     }
     lanes_ = next;
     ++calls_;
-    for (size_t b = 0; b < lanes_.size(); ++b) {
-      const std::vector<float> row = Logits(lanes_[b].prompt, lanes_[b].text);
-      std::copy(row.begin(), row.end(), logits_.begin() + static_cast<int64_t>(b) * vocab_size_);
-    }
+    return absl::OkStatus();
+  }
+  absl::StatusOr<const float*> Logits(int64_t lane) override {
+    logits_ = LogitsOf(lanes_[lane].prompt, lanes_[lane].text);
     return logits_.data();
   }
 
-  std::vector<float> Logits(int64_t prompt, const Tokens& text) const {
+  std::vector<float> LogitsOf(int64_t prompt, const Tokens& text) const {
     uint64_t state = seed_ + static_cast<uint64_t>(prompt) * 1000003;
     for (const int32_t token : text)
       state = state * 6364136223846793005u + static_cast<uint64_t>(token) + 1442695040888963407u;
@@ -64,7 +64,7 @@ class TableModel final : public NextTokens {
     return row;
   }
   double LogProb(int64_t prompt, const Tokens& text, int32_t token) const {
-    const std::vector<float> row = Logits(prompt, text);
+    const std::vector<float> row = LogitsOf(prompt, text);
     double sum = 0;
     for (const float logit : row) sum += std::exp(static_cast<double>(logit));
     return static_cast<double>(row[token]) - std::log(sum);
@@ -86,18 +86,15 @@ class TableModel final : public NextTokens {
 class ConstantModel final : public NextTokens {
  public:
   ConstantModel(std::vector<float> logits, int64_t lanes)
-      : size_(static_cast<int64_t>(logits.size())) {
-    for (int64_t b = 0; b < lanes; ++b) logits_.insert(logits_.end(), logits.begin(), logits.end());
-  }
-  int64_t vocab_size() const override { return size_; }
-  int64_t lanes() const override { return static_cast<int64_t>(logits_.size()) / size_; }
-  absl::StatusOr<const float*> Next(const Tokens&, const Tokens&) override {
-    return logits_.data();
-  }
+      : logits_(std::move(logits)), lanes_(lanes) {}
+  int64_t vocab_size() const override { return static_cast<int64_t>(logits_.size()); }
+  int64_t lanes() const override { return lanes_; }
+  absl::Status Next(const Tokens&, const Tokens&) override { return absl::OkStatus(); }
+  absl::StatusOr<const float*> Logits(int64_t) override { return logits_.data(); }
 
  private:
-  int64_t size_;
   std::vector<float> logits_;
+  int64_t lanes_;
 };
 
 // Searches of models that never fail.
@@ -430,28 +427,35 @@ TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   EXPECT_NE(Sampled(other, options, Streams(100, other.lanes()))[0].tokens, all[0].tokens);
 }
 
-// Goes wrong at its third step.
+// Goes wrong at its third step, or in that step's second lane.
 class FailingModel final : public NextTokens {
  public:
+  explicit FailingModel(bool in_lane) : in_lane_(in_lane) {}
   int64_t vocab_size() const override { return 4; }
   int64_t lanes() const override { return 2; }
-  absl::StatusOr<const float*> Next(const Tokens&, const Tokens&) override {
-    if (++calls == 3) return absl::FailedPreconditionError("the third step");
+  absl::Status Next(const Tokens&, const Tokens&) override {
+    return ++calls == 3 && !in_lane_ ? error : absl::OkStatus();
+  }
+  absl::StatusOr<const float*> Logits(int64_t lane) override {
+    if (calls == 3 && lane == 1) return error;
     return logits_.data();
   }
+  const absl::Status error = absl::FailedPreconditionError("the third step");
   int64_t calls = 0;
 
  private:
-  const std::vector<float> logits_ = {-9, 1, 2, 3, -9, 1, 2, 3};
+  const bool in_lane_;
+  const std::vector<float> logits_ = {-9, 1, 2, 3};
 };
 
 TEST(SearchErrorTest, EndsTheSearchAtTheStepThatFails) {
-  FailingModel sampled, searched;
-  const absl::Status expected = absl::FailedPreconditionError("the third step");
-  EXPECT_EQ(SampleTexts(sampled, {.rules = Rules(9)}, {0, 1}).status(), expected);
-  EXPECT_EQ(BeamSearch(searched, {.width = 2, .rules = Rules(9)}).status(), expected);
-  EXPECT_EQ(sampled.calls, 3);
-  EXPECT_EQ(searched.calls, 3);
+  for (const bool in_lane : {false, true}) {
+    FailingModel sampled(in_lane), searched(in_lane);
+    EXPECT_EQ(SampleTexts(sampled, {.rules = Rules(9)}, {0, 1}).status(), sampled.error);
+    EXPECT_EQ(BeamSearch(searched, {.width = 2, .rules = Rules(9)}).status(), searched.error);
+    EXPECT_EQ(sampled.calls, 3);
+    EXPECT_EQ(searched.calls, 3);
+  }
 }
 
 TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {

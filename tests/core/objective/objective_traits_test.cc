@@ -26,13 +26,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kLength = 16;
+constexpr int64_t kTraitsLength = 16;
 constexpr int32_t kFirstOrdinary = 5;
 const char* const kPieces[kFirstOrdinary] = {"</s>", "<s>", "<mask>", "<cls>", "<sep>"};
 
 // Settings that each objective takes, with masks as the only corruption.
 SamplingConfig Sampling() {
-  SamplingConfig sampling = OneWaySampling(kLength);
+  SamplingConfig sampling = OneWaySampling(kTraitsLength);
   sampling.spans = SpanKind::kSingle;
   sampling.num_predict = 8;
   sampling.mask_token_prob = 1;
@@ -42,7 +42,7 @@ SamplingConfig Sampling() {
 }
 
 ModelConfig ModelOf(const ObjectiveTraits& traits) {
-  ModelConfig model = SmallLearnedModel(4 * kLength, 6);
+  ModelConfig model = SmallLearnedModel(4 * kTraitsLength, 6);
   if (traits.has(ObjectiveTraits::kPairedPositions)) model.positions = Positions::kLearnedPairs;
   if (traits.has(ObjectiveTraits::kTaskHead))
     model.task = {.task = ExampleTask::kEntailment, .num_classes = 3};
@@ -54,7 +54,12 @@ TextSample SampleFor(const ObjectiveTraits& traits, int64_t lane) {
   sample.vocabulary = {
       .separator = 4, .classifier = 3, .mask = 2, .size = kSmallVocab, .begin = 1, .end = 0};
   sample.vocabulary.end_of_document = kFirstOrdinary;
-  if (traits.sample_kind == SampleKind::kExamples) sample.parts.resize(2);
+  if (traits.sample_kind == SampleKind::kExamples) {
+    sample.parts.resize(2);
+    const PartLengths lengths{std::ssize(sample.parts[0]), std::ssize(sample.parts[1])};
+    sample.step_lengths =
+        std::make_shared<const std::vector<PartLengths>>(sample.num_lanes, lengths);
+  }
   for (size_t i = 0; i < sample.input_tokens.size(); ++i)
     if (sample.is_masked[i] != 0) sample.input_tokens[i] = 2;
   return sample;
@@ -74,7 +79,7 @@ std::string PartsOf(const Batch& lane) {
   std::vector<std::string> parts;
   char text = 'A';
   bool goes_on = false;
-  for (int64_t slot = 0; slot < kLength; ++slot) {
+  for (int64_t slot = 0; slot < kTraitsLength; ++slot) {
     if (lane.row_doc[slot] == kernels::kDocPad) continue;
     const int32_t token = lane.tokens[slot];
     const bool is_text = token >= kFirstOrdinary || token == 2;
@@ -139,7 +144,6 @@ TEST(ObjectiveTraitsTest, ObjectivesTakeWhatTheirTraitsSayAndRefuseTheRest) {
     EXPECT_EQ(shape.global_rows > 0, traits.has(ObjectiveTraits::kGlobals)) << traits.name;
     EXPECT_EQ(shape.next_positions, traits.has(ObjectiveTraits::kPairedPositions)) << traits.name;
     EXPECT_EQ(shape.task_rows > 0, traits.has(ObjectiveTraits::kTaskHead)) << traits.name;
-    EXPECT_TRUE(traits.left_to_right != LeftToRight::kQueries || shape.query_rows > 0);
     for (const auto& [flag, change, refusal] : cases) {
       ModelConfig changed = model;
       SamplingConfig sampling = Sampling();

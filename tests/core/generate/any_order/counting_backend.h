@@ -28,15 +28,23 @@ class CountingBackend final : public ForwardingBackend {
     ForwardingBackend::Gemm(args, stream);
   }
 
+  void CopyRows(const kernels::CopyRowsArgs& args, StreamView stream) override {
+    copied_ += args.rows * args.columns;
+    ForwardingBackend::CopyRows(args, stream);
+  }
+
   // Allocated so far, whether it was freed or not.
   int64_t bytes() const { return bytes_; }
   // Of products with a column for each token.
   int64_t logit_rows() const { return logit_rows_; }
+  // Elements, by CopyRows.
+  int64_t copied() const { return copied_; }
 
  private:
   const int64_t vocab_size_;
   int64_t bytes_ = 0;
   int64_t logit_rows_ = 0;
+  int64_t copied_ = 0;
 };
 
 }  // namespace anyorder::testing

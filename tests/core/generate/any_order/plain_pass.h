@@ -1,5 +1,5 @@
-// What the tests of core/generate/any_order compare with: logits of one text at a time, computed
-// whole by a network whose mask is written pair by pair; and a token drawn from them.
+// What the tests of core/generate compare with: logits of one text at a time, computed whole by a
+// network whose mask is written pair by pair; and a token drawn from them.
 
 #pragma once
 
@@ -43,7 +43,7 @@ inline void PrintTo(const CanvasModel& value, std::ostream* out) { *out << value
 
 using LogitRows = std::vector<std::vector<double>>;
 
-// One pass over one text in fp64.
+// One pass over one text, in the model's dtype.
 class PlainPass {
  public:
   // A content slot, or a query, whose token means nothing.
@@ -51,11 +51,14 @@ class PlainPass {
     int32_t token = 0;
     int64_t position = 0;
     int64_t next = 0;  // that it predicts, of models with pairs of positions
+    int32_t segment = 0;
   };
   // Whether row `row` (content, then queries) sees content slot `key`.
   using Sees = std::function<bool(size_t row, size_t key)>;
 
-  explicit PlainPass(const CanvasModel& model) : model_(model), weights_(model.weights) {
+  // On a backend whose memory is the host's.
+  explicit PlainPass(const CanvasModel& model, kernels::Backend& backend = SharedReference())
+      : model_(model), backend_(backend) {
     model_.model.mem_len = 0;
   }
 
@@ -78,6 +81,7 @@ class PlainPass {
       for (size_t row = 0; row < rows; ++row) rank += sees(row, key) ? 0 : 1;
       batch.key_key[key] = rank;
       batch.key_pos[key] = static_cast<int32_t>(content[key].position);
+      batch.key_seg[key] = content[key].segment;
       batch.tokens[key] = content[key].token;
       for (size_t row = 0; row < rows; ++row) {
         if (sees(row, key)) batch.row_lim[row_of(row)] = std::max(batch.row_lim[row_of(row)], rank);
@@ -86,6 +90,7 @@ class PlainPass {
     for (size_t row = 0; row < rows; ++row) {
       const Place& place = row < content.size() ? content[row] : queries[row - content.size()];
       batch.row_pos[row_of(row)] = static_cast<int32_t>(place.position);
+      batch.row_seg[row_of(row)] = place.segment;
       if (batch.shape.next_positions)
         batch.row_next[row_of(row)] = static_cast<int32_t>(place.next);
       for (size_t key = 0; key < content.size(); ++key)
@@ -118,17 +123,17 @@ class PlainPass {
     shape.content_readout = true;
     shape.next_positions = model_.model.paired_positions();
     program.network =
-        InferenceNetwork::Create({model_.model, shape, model_.vocab_size}, SharedReference())
-            .value();
+        InferenceNetwork::Create({model_.model, shape, model_.vocab_size}, backend_).value();
     program.batch = std::make_unique<Batch>(shape);
     return program;
   }
 
   LogitRows Run(Program& program) {
-    const test::HostTensor weights = test::TensorOf(DType::kFloat64, weights_);
+    const DType dtype = ToDType(model_.model.dtype);
+    const test::HostTensor weights = test::TensorOf(dtype, model_.weights);
     program.network->Run(*program.batch, weights.view(), nullptr);
     const int64_t reads = program.batch->shape.targets;
-    test::HostTensor logits(DType::kFloat64, {reads, model_.vocab_size});
+    test::HostTensor logits(program.network->shape().gradient_dtype(), {reads, model_.vocab_size});
     program.network->ReadLogits(*program.batch, logits.view());
     const std::vector<double> values = logits.Values();
     LogitRows rows;
@@ -140,7 +145,7 @@ class PlainPass {
   }
 
   CanvasModel model_;
-  std::vector<double> weights_;
+  kernels::Backend& backend_;
   std::map<std::vector<size_t>, Program> programs_;
 };
 

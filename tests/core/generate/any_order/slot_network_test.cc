@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -89,8 +90,22 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
     std::vector<LaneWalk> lanes(kSlotLanes);
     std::vector<double> a, b;
     for (int round = 0; round < 150; ++round) {
+      // Only lanes that were never reordered run without those behind them.
+      const bool is_early = round < 20;
+      const int64_t count = is_early ? 1 + random.Below(kSlotLanes) : kSlotLanes;
+      if (!is_early && random.Below(3) == 0) {
+        std::vector<int32_t> parents;
+        std::vector<LaneWalk> heirs;
+        for (int64_t lane = 0; lane < kSlotLanes; ++lane) {
+          parents.push_back(static_cast<int32_t>(random.Below(kSlotLanes)));
+          heirs.push_back(lanes[parents.back()]);
+        }
+        lanes = heirs;
+        kept->Reorder(parents);
+        again->Reorder(parents);
+      }
       std::vector<LanePass> passes;
-      for (int64_t lane = 0; lane < kSlotLanes; ++lane) {
+      for (int64_t lane = 0; lane < count; ++lane) {
         LaneWalk& walk = lanes[lane];
         if (random.Below(4) == 0) {
           walk.kept.resize(random.Below(static_cast<uint32_t>(walk.kept.size()) + 1));
@@ -102,7 +117,7 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
       }
       ASSERT_TRUE(kept->Run(passes).ok());
       ASSERT_TRUE(again->Run(passes).ok());
-      for (int64_t lane = 0; lane < kSlotLanes; ++lane) {
+      for (int64_t lane = 0; lane < count; ++lane) {
         const LaneWalk& walk = lanes[lane];
         ASSERT_EQ(kept->kept(lane), static_cast<int64_t>(walk.kept.size()));
         if (walk.reads.empty()) continue;
@@ -120,6 +135,35 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
     EXPECT_EQ(kept->passes(), 150);
     EXPECT_LT(kept->rows(), again->rows());
   }
+}
+
+TEST(SlotNetworkTest, KeysThatLanesShareAreNotCopiedAgain) {
+  const CanvasModel model = MakeCanvasModel("shared", CanvasBackbone::kLlama,
+                                            {.family = CanvasFamily::kTwoStream, .seq_len = 16});
+  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  CountingBackend backend(model.vocab_size);
+  const std::unique_ptr<SlotNetwork> network =
+      SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+                          {.lanes = 4, .key_slots = 8, .span = 16}, backend)
+          .value();
+  const auto slots = [](std::initializer_list<int32_t> positions) {
+    LanePass pass;
+    for (const int32_t i : positions) pass.lasting.push_back(RankedSlot(5 + i, i, i));
+    return pass;
+  };
+  // Two texts, two lanes each.
+  ASSERT_TRUE(network->Run({slots({0, 1, 2}), slots({0, 1})}).ok());
+  const auto copied = [&](const std::vector<int32_t>& parents) {
+    const int64_t before = backend.copied();
+    network->Reorder(parents);
+    const int64_t keys_dim = model.model.kv_heads() * model.model.head_dim;
+    return (backend.copied() - before) / (2 * model.model.num_layers * keys_dim);
+  };
+  EXPECT_EQ(copied({0, 0, 1, 1}), 3 + 2);
+  EXPECT_EQ(copied({1, 0, 3, 2}), 0);
+  ASSERT_TRUE(network->Run({slots({3}), slots({4}), slots({2, 3}), slots({2, 3})}).ok());
+  EXPECT_EQ(copied({1, 1, 3, 3}), 1 + 2);
+  EXPECT_EQ(copied({0, 0, 2, 2}), 0);
 }
 
 // Networks whose logits come in each of the ways that there are.
