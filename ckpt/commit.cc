@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
 
@@ -21,6 +20,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -78,13 +78,16 @@ class BlockQueue {
       if (status.ok()) status = files[f]->WriteAt(begin, block, bytes);
       if (status.ok()) continue;
       next_ = blocks_.size();  // the other threads stop after their block
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       status_.Update(status);
       return;
     }
   }
 
-  const absl::Status& status() const { return status_; }
+  absl::Status status() {
+    const MutexLock lock(&mutex_);
+    return status_;
+  }
 
  private:
   struct Block {
@@ -94,8 +97,8 @@ class BlockQueue {
   };
   std::vector<Block> blocks_;
   std::atomic<size_t> next_ = 0;
-  std::mutex mutex_;
-  absl::Status status_;
+  Mutex mutex_;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status WriteAndCommit(CommitLog& log, const SaveJob& job) {

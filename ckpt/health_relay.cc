@@ -25,31 +25,29 @@ HealthRelay::HealthRelay(HealthRelayOptions options)
 
 HealthRelay::~HealthRelay() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
   thread_.join();
 }
 
 void HealthRelay::Adopt(Channel channel, UniqueFd page) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   adopted_.push_back({std::move(channel), std::move(page), {{}, /*is_connected=*/true}, false});
 }
 
 void HealthRelay::SetServing() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_serving_ = is_due_ = true;
-  changed_.notify_one();
 }
 
 std::vector<std::string> HealthRelay::TakeNotes() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return std::exchange(notes_, {});
 }
 
 void HealthRelay::Note(std::string note) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   notes_.push_back(std::move(note));
 }
 
@@ -59,17 +57,18 @@ absl::Status HealthRelay::Post(Channel& channel, Body body) const {
 }
 
 void HealthRelay::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_due = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || is_due_; };
+  const MutexLock lock(&mutex_);
   while (!stopping_) {
     ranks_.splice(ranks_.end(), adopted_);
     is_due_ = false;
-    lock.unlock();
+    mutex_.Unlock();
     ReadRanks();
     if (options_.launcher) TalkToLauncher(MonotonicNow());
     EndRanksIfAsked();
-    lock.lock();
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.period),
-                      [this] { return stopping_ || is_due_; });
+    mutex_.Lock();
+    mutex_.AwaitWithTimeout(is_due, options_.period);
   }
 }
 
@@ -104,7 +103,7 @@ liveness::NodeReport HealthRelay::Describe(absl::Time now) const {
   const int64_t began = file_call_;
   if (began != 0) report.file_wait = now - absl::FromUnixNanos(began);
   for (const Rank& rank : ranks_) report.ranks.push_back(rank.last);
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   report.is_serving = is_serving_;
   return report;
 }

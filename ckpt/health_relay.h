@@ -7,11 +7,9 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -22,6 +20,7 @@
 #include "ckpt/launcher_endpoint.h"
 #include "ckpt/protocol.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/liveness/node_report.h"
 
 namespace anyorder::ckpt {
@@ -87,17 +86,16 @@ class HealthRelay {
   absl::Time last_look_ = MonotonicNow();
   absl::Duration silence_;  // of the launcher, own standstills left out
   absl::Duration connected_for_;
-  std::string end_reason_;  // why the ranks must end, "" as long as they need not
-
-  mutable std::mutex mutex_;  // below
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  bool is_serving_ = false;
-  bool is_due_ = false;  // a report, before the period has passed
-  std::list<Rank> adopted_;
-  std::vector<std::string> notes_;
+  std::string end_reason_;   // why the ranks must end, "" as long as they need not
   bool has_failed_ = false;  // to connect, as noted
-  std::thread thread_;       // last: uses all of the above
+
+  mutable Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_serving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_due_ ABSL_GUARDED_BY(mutex_) = false;  // a report, before the period has passed
+  std::list<Rank> adopted_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> notes_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // last: uses all of the above
 };
 
 }  // namespace anyorder::ckpt

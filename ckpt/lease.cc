@@ -18,6 +18,7 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -230,9 +231,9 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
   std::string found;
   for (absl::Status taken = absl::UnknownError(""); !taken.ok();) {
     ANYORDER_ASSIGN_OR_RETURN(found, AwaitFree(fs, run_dir, me, lifetime, has_ended, clock));
-    const std::lock_guard<std::mutex> lock(lease->mutex_);
+    const MutexLock lock(&lease->mutex_);
     lease->me_.beat = kReleasedBeat + 1;
-    taken = lease->ReplaceLocked([&]() -> absl::Status {
+    taken = lease->Replace([&]() -> absl::Status {
       ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
       return text == found ? absl::OkStatus() : Aborted("'", run_dir, "' has another owner");
     });
@@ -247,7 +248,7 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
   return lease;
 }
 
-absl::Status Lease::ReplaceLocked(const std::function<absl::Status()>& may_replace) {
+absl::Status Lease::Replace(const std::function<absl::Status()>& may_replace) {
   const std::string temporary = ClaimPath(run_dir_, me_);
   fs_->RemoveFile(temporary).IgnoreError();
   absl::Status status = WriteSynced(fs_, temporary, SerializeOwner(me_));
@@ -270,22 +271,22 @@ absl::Status Lease::CheckHeld() {
 }
 
 absl::Status Lease::Renew() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!is_ours_) return Aborted("the lease on '", run_dir_, "' was released");
   ++me_.beat;
-  const absl::Status renewed = ReplaceLocked([this] { return CheckHeld(); });
+  const absl::Status renewed = Replace([this] { return CheckHeld(); });
   // A claimant that came too late may have removed the temporary file.
   return absl::IsAborted(renewed) ? CheckHeld() : renewed;
 }
 
 absl::Status Lease::Release() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!is_ours_) return absl::OkStatus();
   is_ours_ = false;
   ANYORDER_RETURN_IF_ERROR(CheckHeld());
   // Removing LEASE by its name could, late, remove the next owner's.
   me_.beat = kReleasedBeat;
-  return ReplaceLocked([this] { return CheckHeld(); });
+  return Replace([this] { return CheckHeld(); });
 }
 
 }  // namespace anyorder::ckpt

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,6 +24,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 
 namespace anyorder::ckpt {
 
@@ -80,15 +80,17 @@ class Lease {
   Lease(FileSystem* fs, std::string run_dir, LeaseOwner me);
   // Writes `me_` to a temporary file, asks `may_replace`, and renames it to LEASE. Aborted also if
   // a claimant removed the temporary file meanwhile.
-  absl::Status ReplaceLocked(const std::function<absl::Status()>& may_replace);
+  absl::Status Replace(const std::function<absl::Status()>& may_replace)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem* const fs_;
   const std::string run_dir_;
   const LeaseOwner owner_;  // for CheckHeld, which must not wait for a Renew that blocks
 
-  std::mutex mutex_;  // below
-  LeaseOwner me_;
-  bool is_ours_ = false;  // LEASE has been ours and was not released
+  Mutex mutex_;
+  LeaseOwner me_ ABSL_GUARDED_BY(mutex_);
+  // LEASE has been ours and was not released.
+  bool is_ours_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace anyorder::ckpt

@@ -33,26 +33,24 @@ RankLink::RankLink(RankLinkOptions options, liveness::RankPage& page)
 
 RankLink::~RankLink() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
   thread_.join();
 }
 
 void RankLink::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_stopping = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; };
+  const MutexLock lock(&mutex_);
   while (!stopping_) {
-    lock.unlock();
+    mutex_.Unlock();
     page_.Tick();
     if (!channel_) Connect();
     const std::string why = Listen();
-    if (!why.empty()) {
-      options_.end(why);
-      return;  // only a test's end does
-    }
-    lock.lock();
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(kPeriod), [this] { return stopping_; });
+    if (!why.empty()) options_.end(why);
+    mutex_.Lock();
+    if (!why.empty()) return;  // only a test's end does
+    mutex_.AwaitWithTimeout(is_stopping, kPeriod);
   }
 }
 

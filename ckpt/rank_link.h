@@ -3,10 +3,8 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/protocol.h"
+#include "core/base/mutex.h"
 #include "core/liveness/rank_page.h"
 
 namespace anyorder::ckpt {
@@ -50,9 +49,8 @@ class RankLink {
   bool was_connected_ = false;
   absl::Duration away_;  // the service, since it was last connected
 
-  std::mutex mutex_;  // below
-  std::condition_variable changed_;
-  bool stopping_ = false;
+  Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: uses all of the above
 };
 

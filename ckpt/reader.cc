@@ -10,7 +10,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -28,6 +27,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/digest.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -173,7 +173,8 @@ class Verification {
   }
 
   // The first fault in the order of the files, whichever thread found it.
-  absl::Status Result() const {
+  absl::Status Result() {
+    const MutexLock lock(&mutex_);
     if (is_cancelled_) return absl::CancelledError("the reading of a checkpoint was ended");
     if (faults_.empty()) return absl::OkStatus();
     const auto& [where, status] = *faults_.begin();
@@ -201,7 +202,7 @@ class Verification {
   }
 
   void Add(int file, int64_t begin, const absl::Status& status) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     faults_.emplace(std::make_pair(file, begin), status);
   }
 
@@ -214,8 +215,8 @@ class Verification {
   std::atomic<size_t> next_ = 0;
   std::atomic<int64_t> done_ = 0;
   std::atomic<bool> is_cancelled_ = false;
-  std::mutex mutex_;
-  std::map<std::pair<int, int64_t>, absl::Status> faults_;
+  Mutex mutex_;
+  std::map<std::pair<int, int64_t>, absl::Status> faults_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -231,7 +232,7 @@ class Checkpoint::OpenFiles {
   };
 
   absl::StatusOr<std::shared_ptr<ReadableFile>> Get(const Checkpoint& checkpoint, int file) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     for (const auto& [index, opened] : files_)
       if (index == file) return opened;
     ANYORDER_ASSIGN_OR_RETURN(
@@ -245,18 +246,19 @@ class Checkpoint::OpenFiles {
   // The last chunk that somebody wanted a part of: who reads a range piece by piece, or up to a
   // border inside a chunk, wants the rest of it next. Null if it is another one.
   std::shared_ptr<const Chunk> Last(int file, int64_t index) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return last_ != nullptr && last_->file == file && last_->index == index ? last_ : nullptr;
   }
   void Remember(std::shared_ptr<const Chunk> chunk) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     last_ = std::move(chunk);
   }
 
  private:
-  std::mutex mutex_;
-  std::shared_ptr<const Chunk> last_;
-  std::deque<std::pair<int, std::shared_ptr<ReadableFile>>> files_;  // oldest first
+  Mutex mutex_;
+  std::shared_ptr<const Chunk> last_ ABSL_GUARDED_BY(mutex_);
+  // Oldest first.
+  std::deque<std::pair<int, std::shared_ptr<ReadableFile>>> files_ ABSL_GUARDED_BY(mutex_);
 };
 
 Checkpoint::Checkpoint(std::string dir, FileSystem* fs)
@@ -337,24 +339,27 @@ absl::Status Checkpoint::Read(absl::string_view name, int64_t begin, int64_t end
     return OutOfRange("tensor '", name, "': [", begin, ", ", end, ") of ", count, " elements");
   const std::vector<Block> blocks = BlocksOf(tensor, begin, end, static_cast<char*>(dst));
   std::atomic<size_t> next = 0;
-  std::mutex mutex;
-  absl::Status status;
+  struct {
+    Mutex mutex;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  } result;
   const auto drain = [&] {
     for (size_t i = next++; i < blocks.size(); i = next++) {
       const absl::Status read =
           ReadFileRange(blocks[i].file, blocks[i].offset, blocks[i].bytes, blocks[i].to);
       if (read.ok()) continue;
       next = blocks.size();  // the other threads stop after their block
-      const std::lock_guard<std::mutex> lock(mutex);
-      status.Update(read);
+      const MutexLock lock(&result.mutex);
+      result.status.Update(read);
     }
   };
   InThreads(
       std::min<int64_t>(static_cast<int64_t>(blocks.size()) / kBlocksPerThread, kLeastThreads),
       drain);
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), " (tensor '", name,
-                                                  "', checkpoint '", dir_, "')"));
+  const MutexLock lock(&result.mutex);
+  if (result.status.ok()) return result.status;
+  return absl::Status(result.status.code(), absl::StrCat(result.status.message(), " (tensor '",
+                                                         name, "', checkpoint '", dir_, "')"));
 }
 
 absl::StatusOr<std::string> Checkpoint::StateDigest() const {

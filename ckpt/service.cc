@@ -43,10 +43,9 @@ Service::Service(const ServiceOptions& options, UniqueFd wake, EventLog event_lo
 
 Service::~Service() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     closing_ = true;
   }
-  closing_changed_.notify_all();
   if (lease_thread_.joinable()) lease_thread_.join();
   writer_.reset();
   StopListening();
@@ -103,10 +102,10 @@ absl::Status Service::CheckFence() {
 
 void Service::KeepLease() {
   absl::Time last_good = MonotonicNow();
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (!closing_changed_.wait_for(lock, absl::ToChronoMilliseconds(options_.lease_lifetime / 3),
-                                    [this] { return closing_; })) {
-    lock.unlock();
+  const auto is_closing = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closing_; };
+  const MutexLock lock(&mutex_);
+  while (!mutex_.AwaitWithTimeout(is_closing, options_.lease_lifetime / 3)) {
+    mutex_.Unlock();
     relay_->BeginFileCall();
     absl::Status held = lease_ != nullptr ? lease_->Renew() : CheckFence();
     // A full disk stops the heartbeat, not the ownership: what counts is the name in the file.
@@ -114,7 +113,7 @@ void Service::KeepLease() {
     relay_->EndFileCall();
     // Node 0 may have ended in order and released it; the other nodes finish their saves.
     if (held.ok() || absl::IsNotFound(held)) last_good = MonotonicNow();
-    lock.lock();
+    mutex_.Lock();
     // A file system that does not answer for a while has not given the run to anybody else.
     if (absl::IsAborted(held) || MonotonicNow() - last_good > options_.file_system_limit) {
       lease_fault_ = absl::AbortedError(held.message());
@@ -136,7 +135,7 @@ void Service::RequestStop() {
 
 void Service::Report(const SaveProgress& progress) {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     progress_.push_back(progress);
   }
   Wake();
@@ -153,7 +152,7 @@ absl::Status Service::Run() {
     CloseBroken();
     MoveDecidedSaves();
     for (const std::string& note : relay_->TakeNotes()) LogWarning(note);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (!lease_fault_.ok()) {
       writer_->Cancel();
       connections_.clear();
@@ -186,7 +185,7 @@ bool Service::ShouldExit() {
     stop_since_ = std::min(stop_since_, now);
     if (now - stop_since_ > kStopGrace)
       assembly_.AbandonBegunBefore(absl::InfiniteFuture(), "the service was told to stop");
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return !is_working && progress_.empty();
   }
   const absl::Duration limit = had_trainer_ ? options_.idle_limit : options_.first_client_limit;
@@ -426,7 +425,7 @@ void Service::MoveDecidedSaves() {
 void Service::PublishProgress() {
   std::vector<SaveProgress> progress;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     progress.swap(progress_);
   }
   for (const SaveProgress& item : progress) {

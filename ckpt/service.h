@@ -5,11 +5,9 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -27,6 +25,7 @@
 #include "ckpt/save_writer.h"
 #include "ckpt/staging_buffer.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
@@ -130,11 +129,10 @@ class Service {
   std::atomic<bool> stop_requested_ = false;  // these two also by signal handlers
   std::atomic<bool> stop_after_trainers_ = false;
 
-  std::mutex mutex_;  // below
-  std::vector<SaveProgress> progress_;
-  absl::Status lease_fault_;
-  bool closing_ = false;
-  std::condition_variable closing_changed_;
+  Mutex mutex_;
+  std::vector<SaveProgress> progress_ ABSL_GUARDED_BY(mutex_);
+  absl::Status lease_fault_ ABSL_GUARDED_BY(mutex_);
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread lease_thread_;
 };
 

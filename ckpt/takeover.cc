@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -55,7 +55,7 @@ class RecoveryLog {
 
   // False once another owner has the run.
   bool Report(int64_t done, int64_t total) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     most_ = std::max(most_, done);
     if (is_fenced_ || MonotonicNow() - reported_ < kReportPeriod) return !is_fenced_;
     reported_ = MonotonicNow();
@@ -70,10 +70,10 @@ class RecoveryLog {
 
   const int64_t step_;
   const std::function<absl::Status()>& fence_;
-  std::mutex mutex_;
-  int64_t most_ = 0;
-  bool is_fenced_ = false;
-  absl::Time reported_ = MonotonicNow();
+  Mutex mutex_;
+  int64_t most_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_fenced_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time reported_ ABSL_GUARDED_BY(mutex_) = MonotonicNow();
 };
 
 absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {

@@ -2,15 +2,14 @@
 
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
+
+#include "core/base/mutex.h"
 
 namespace anyorder::ckpt {
 
@@ -23,72 +22,67 @@ class WorkQueue {
   // Finishes what is queued.
   ~WorkQueue() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       stopping_ = true;
     }
-    changed_.notify_all();
     thread_.join();
   }
 
   void Enqueue(Item item) {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      queue_.push_back(std::move(item));
-    }
-    changed_.notify_all();
+    const MutexLock lock(&mutex_);
+    queue_.push_back(std::move(item));
   }
 
   // Queued or being done.
   int num_pending() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return static_cast<int>(queue_.size()) + (is_busy_ ? 1 : 0);
   }
 
   // Drops the queue, and ends what is being done as soon as it asks.
   void Cancel() {
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      cancelled_ = true;
-      queue_.clear();
-    }
-    changed_.notify_all();
+    const MutexLock lock(&mutex_);
+    cancelled_ = true;
+    queue_.clear();
   }
 
   // For the work itself.
   bool is_cancelled() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return cancelled_;
   }
   // False, at once, when it is cancelled.
   bool Sleep(absl::Duration time) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    return !changed_.wait_for(lock, absl::ToChronoMilliseconds(time),
-                              [this] { return cancelled_; });
+    const auto is_cancelled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return cancelled_; };
+    const MutexLock lock(&mutex_);
+    return !mutex_.AwaitWithTimeout(is_cancelled, time);
   }
 
  private:
   void Loop() {
-    std::unique_lock<std::mutex> lock(mutex_);
+    const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return stopping_ || !queue_.empty();
+    };
+    const MutexLock lock(&mutex_);
     while (true) {
-      changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+      mutex_.Await(has_work);
       if (queue_.empty()) return;
       Item item = std::move(queue_.front());
       queue_.pop_front();
       is_busy_ = true;
-      lock.unlock();
+      mutex_.Unlock();
       work_(std::move(item));
-      lock.lock();
+      mutex_.Lock();
       is_busy_ = false;
     }
   }
 
   const std::function<void(Item)> work_;
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  bool is_busy_ = false;
-  bool stopping_ = false;
-  bool cancelled_ = false;
+  mutable Mutex mutex_;
+  std::deque<Item> queue_ ABSL_GUARDED_BY(mutex_);
+  bool is_busy_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: starts when everything above is ready
 };
 

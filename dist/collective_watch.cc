@@ -36,15 +36,14 @@ CollectiveWatch::CollectiveWatch(CollectiveWatchOptions options, int rank, std::
 
 CollectiveWatch::~CollectiveWatch() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  changed_.notify_one();
   thread_.join();
 }
 
 void CollectiveWatch::SetPhase(absl::string_view phase) {
-  const std::lock_guard<std::mutex> lock(phase_mutex_);
+  const MutexLock lock(&phase_mutex_);
   phase_ = std::string(phase);
   if (options_.page != nullptr) options_.page->SetPhase(phase);
 }
@@ -66,17 +65,15 @@ void CollectiveWatch::End() {
 }
 
 void CollectiveWatch::set_probe(std::function<absl::Status()> probe) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    probe_ = std::move(probe);
-  }
-  changed_.notify_one();
+  const MutexLock lock(&mutex_);
+  probe_ = std::move(probe);
+  is_new_probe_ = true;
 }
 
 void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()>& before_exit) {
   std::string phase;
   {
-    const std::lock_guard<std::mutex> lock(phase_mutex_);
+    const MutexLock lock(&phase_mutex_);
     phase = phase_;
   }
   options_.report(absl::StrCat("rank ", rank_, " on ", host_, ": ", why.message(), " in phase '",
@@ -86,18 +83,17 @@ void CollectiveWatch::GiveUp(const absl::Status& why, const std::function<void()
 }
 
 void CollectiveWatch::Run() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   while (!stopping_) {
-    if (!probe_) {
-      changed_.wait(lock);
-      continue;
-    }
-    if (const absl::Status status = probe_(); !status.ok()) {
+    is_new_probe_ = false;
+    const absl::Status status = probe_ ? probe_() : absl::OkStatus();
+    if (!status.ok()) {
       GiveUp(status, nullptr);
       probe_ = nullptr;  // only a test's exit returns
-      continue;
     }
-    changed_.wait_for(lock, absl::ToChronoNanoseconds(options_.probe_period));
+    mutex_.AwaitWithTimeout(
+        [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || is_new_probe_; },
+        probe_ ? options_.probe_period : absl::InfiniteDuration());
   }
 }
 

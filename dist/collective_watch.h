@@ -4,10 +4,8 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
-#include <mutex>
 #include <string>
 #include <thread>
 
@@ -15,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/mutex.h"
 #include "core/liveness/rank_page.h"
 
 namespace anyorder::dist {
@@ -64,12 +63,12 @@ class CollectiveWatch {
   const int rank_;
   const std::string host_;
 
-  std::mutex mutex_;  // held while the probe is asked
-  std::condition_variable changed_;
-  bool stopping_ = false;
-  std::function<absl::Status()> probe_;
-  std::mutex phase_mutex_;  // after mutex_ where both are held
-  std::string phase_ = "start";
+  Mutex mutex_;  // held while the probe is asked
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::function<absl::Status()> probe_ ABSL_GUARDED_BY(mutex_);
+  bool is_new_probe_ ABSL_GUARDED_BY(mutex_) = false;  // to be asked at once
+  Mutex phase_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  std::string phase_ ABSL_GUARDED_BY(phase_mutex_) = "start";
   std::thread thread_;  // last: uses all of the above
 };
 

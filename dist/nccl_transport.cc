@@ -4,7 +4,6 @@
 #include <chrono>
 #include <deque>
 #include <map>
-#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -14,6 +13,7 @@
 
 #include "core/base/check.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
@@ -110,8 +110,11 @@ class NcclTransport final : public DeviceTransport {
     ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
     ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
     ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
-    for (size_t i = 0; i < kMaxPending; ++i) {
-      ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
+    {
+      const MutexLock lock(&mutex_);
+      for (size_t i = 0; i < kMaxPending; ++i) {
+        ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
+      }
     }
     if (options_.watch != nullptr) options_.watch->set_probe([this] { return Probe(); });
     return absl::OkStatus();
@@ -203,7 +206,7 @@ class NcclTransport final : public DeviceTransport {
   }
 
   // Forgets operations that have ended, up to the first that has not or whose device fails.
-  absl::Status DropEnded() {
+  absl::Status DropEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (!pending_.empty()) {
       ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, pending_.front().end->IsReached());
       if (!is_reached) break;
@@ -215,7 +218,7 @@ class NcclTransport final : public DeviceTransport {
 
   void Remember(const char* what, StreamView stream) {
     ++operations_;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     DropEnded().IgnoreError();  // Probe says what failed
     // The oldest stays: it is the one whose time is measured.
     if (free_events_.empty()) return;
@@ -251,7 +254,7 @@ class NcclTransport final : public DeviceTransport {
   // What `call` of the library answers, while no other thread is in it.
   template <typename Call>
   int Alone(Call call) {
-    const std::lock_guard<std::mutex> lock(library_mutex_);
+    const MutexLock lock(&library_mutex_);
     return call();
   }
   template <typename Call>
@@ -264,17 +267,17 @@ class NcclTransport final : public DeviceTransport {
     int error = kNcclSuccess;
     // A thread that is in the library now looks at its answer itself, or hangs in it, which the
     // times below tell.
-    if (const std::unique_lock<std::mutex> lock(library_mutex_, std::try_to_lock);
-        lock.owns_lock()) {
+    if (library_mutex_.TryLock()) {
       const int asked = library_->AsyncError(comm_, &error);
       if (asked != kNcclSuccess) error = asked;
+      library_mutex_.Unlock();
     }
     if (error != kNcclSuccess && error != kNcclInProgress) {
       Abort();
       return Unavailable("NCCL failed: ", library_->ErrorText(error, comm_),
                          error == kNcclRemoteError ? " (a peer is lost)" : "");
     }
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const absl::Status dropped = DropEnded();
     if (pending_.empty()) return absl::OkStatus();
     const Pending& first = pending_.front();
@@ -313,10 +316,10 @@ class NcclTransport final : public DeviceTransport {
 
   // Of the calls that the watch's thread makes, too. ncclCommGetAsyncError ends a group's work, and
   // frees it, for whoever asks first: two threads at once would both.
-  std::mutex library_mutex_;
-  std::mutex mutex_;  // of what follows, which the watch's thread reads
-  std::deque<Pending> pending_;
-  std::vector<std::unique_ptr<kernels::Event>> free_events_;
+  Mutex library_mutex_;
+  Mutex mutex_;  // the watch's thread reads what follows
+  std::deque<Pending> pending_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<kernels::Event>> free_events_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -19,7 +19,7 @@ packages=(
 case "${1:?usage: install_packages.sh build|quickstart|tests|parity|browser}" in
   build) ;;
   quickstart) packages+=(perl perl-doc) ;;
-  tests) packages+=(libgtest-dev libgmock-dev libboost-context-dev clang-format git perl python3 python3-numpy python3-h5py
+  tests) packages+=(libgtest-dev libgmock-dev libboost-context-dev clang clang-format git perl python3 python3-numpy python3-h5py
     patchelf binutils dpkg-dev file slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge iproute2 procps util-linux zsh) ;;  # a private cluster: tests/slurm
   parity) packages=(python3-torch python3-venv libopenblas0-pthread) ;;  # torch's products are 20 times slower without OpenBLAS
   browser) packages=(chromium) ;;  # Ubuntu has it as a snap only: then the test skips

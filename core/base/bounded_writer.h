@@ -29,7 +29,7 @@ class BoundedWriter {
 
  private:
   struct Queue;
-  static void Run(const std::shared_ptr<Queue>& queue);
+  static void Run(Queue& queue);
 
   const std::shared_ptr<Queue> queue_;  // shared with the thread, which may be stuck
 };

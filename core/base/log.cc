@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/repeat_limit.h"
 #include "core/base/stderr_output.h"
 #include "core/base/utc_time.h"
@@ -22,11 +22,11 @@ std::string& ProcessName() {
 }
 
 void WriteLine(absl::string_view level, absl::string_view message) {
-  static std::mutex mutex;
-  static auto* const limit = new RepeatLimit;
+  static Mutex mutex;
+  static auto* const limit ABSL_PT_GUARDED_BY(mutex) = new RepeatLimit;
   std::vector<std::string> lines;
   {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(&mutex);
     lines = limit->Admit(absl::StrCat(level, message), MonotonicNow());
   }
   for (const std::string& line : lines) WriteToStderr(absl::StrCat(LogPrefix(), line, "\n"));

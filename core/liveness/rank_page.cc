@@ -118,7 +118,7 @@ RankPage::~RankPage() {
 
 template <typename Change>
 void RankPage::Write(Change change) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   page_->version.fetch_add(1);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // else Arm may show the change first
   change(*page_);

@@ -8,12 +8,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/mutex.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::liveness {
@@ -80,8 +80,8 @@ class RankPage {
   void Write(Change change);
 
   const UniqueFd fd_;  // memfd, sealed against resizing
-  std::mutex mutex_;   // of the writers among each other
-  Page* const page_;
+  Mutex mutex_;        // of the writers among each other
+  Page* const page_ ABSL_PT_GUARDED_BY(mutex_);
 
   friend absl::StatusOr<RankState> ReadRankPage(int fd);
 };

@@ -44,24 +44,27 @@ template <typename Check>
 absl::Status CheckEach(uint64_t count, const Check& check) {
   constexpr uint64_t kThreads = 8;
   std::atomic<uint64_t> next = 0;
-  std::mutex mutex;
-  uint64_t first_bad = count;  // guarded by mutex, like status
-  absl::Status status;
+  struct {
+    Mutex mutex;
+    uint64_t bad ABSL_GUARDED_BY(mutex);
+    absl::Status status ABSL_GUARDED_BY(mutex);
+  } first = {{}, count, {}};
   const auto work = [&] {
     for (uint64_t i = next++; i < count; i = next++) {
       absl::Status found = check(i);
       if (found.ok()) continue;
       next = count;
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (i >= first_bad) continue;
-      first_bad = i;
-      status = std::move(found);
+      const MutexLock lock(&first.mutex);
+      if (i >= first.bad) continue;
+      first.bad = i;
+      first.status = std::move(found);
     }
   };
   std::vector<std::thread> threads;
   for (uint64_t t = 0; t < std::min(count, kThreads); ++t) threads.emplace_back(work);
   for (std::thread& thread : threads) thread.join();
-  return status;
+  const MutexLock lock(&first.mutex);
+  return first.status;
 }
 
 }  // namespace
@@ -70,11 +73,11 @@ absl::Status CheckEach(uint64_t count, const Check& check) {
 class Dataset::ReadNote {
  public:
   ReadNote(const Dataset& dataset, std::string what) : dataset_(dataset) {
-    const std::lock_guard<std::mutex> lock(dataset_.reads_mutex_);
+    const MutexLock lock(&dataset_.reads_mutex_);
     place_ = dataset_.reads_.insert(std::move(what));
   }
   ~ReadNote() {
-    const std::lock_guard<std::mutex> lock(dataset_.reads_mutex_);
+    const MutexLock lock(&dataset_.reads_mutex_);
     dataset_.reads_.erase(place_);
   }
   ReadNote(const ReadNote&) = delete;
@@ -253,7 +256,7 @@ absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_str
 }
 
 std::string Dataset::CurrentRead() const {
-  const std::lock_guard<std::mutex> lock(reads_mutex_);
+  const MutexLock lock(&reads_mutex_);
   return reads_.empty() ? "" : *reads_.begin();
 }
 

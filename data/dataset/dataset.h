@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <set>
 #include <string>
 #include <tuple>
@@ -20,6 +19,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/file_system.h"
+#include "core/base/mutex.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/lru_cache.h"
 #include "data/dataset/shard.h"
@@ -99,8 +99,8 @@ class Dataset : public TextSource {
   mutable LruCache<ChunkKey, Chunk> chunks_;
   std::vector<uint64_t> forward_cells_, backward_cells_;  // rows of lanes.h5, {begin, end} each
   std::unique_ptr<StoredExamples> examples_;
-  mutable std::mutex reads_mutex_;
-  mutable std::multiset<std::string> reads_;  // under way; guarded by reads_mutex_
+  mutable Mutex reads_mutex_;
+  mutable std::multiset<std::string> reads_ ABSL_GUARDED_BY(reads_mutex_);  // under way
 };
 
 }  // namespace anyorder::data

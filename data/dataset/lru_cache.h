@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -36,8 +36,8 @@ class LruCache {
  private:
   using Entry = std::pair<Key, std::shared_ptr<const Value>>;
 
-  std::shared_ptr<const Value> Find(const Key& key) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<const Value> Find(const Key& key) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const MutexLock lock(&mutex_);
     const auto found = places_.find(key);
     if (found == places_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, found->second);
@@ -45,9 +45,10 @@ class LruCache {
   }
 
   // The last value that was dropped ends after the lock: its end may close a file.
-  std::shared_ptr<const Value> Insert(const Key& key, std::shared_ptr<const Value> value) {
+  std::shared_ptr<const Value> Insert(const Key& key, std::shared_ptr<const Value> value)
+      ABSL_LOCKS_EXCLUDED(mutex_) {
     Entry dropped;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (const auto found = places_.find(key); found != places_.end()) return found->second->second;
     entries_.emplace_front(key, std::move(value));
     places_[key] = entries_.begin();
@@ -60,9 +61,9 @@ class LruCache {
   }
 
   const size_t capacity_;
-  std::mutex mutex_;
-  std::list<Entry> entries_;  // guarded by mutex_, like places_; the one used last comes first
-  absl::flat_hash_map<Key, typename std::list<Entry>::iterator> places_;
+  Mutex mutex_;
+  std::list<Entry> entries_ ABSL_GUARDED_BY(mutex_);  // the one used last comes first
+  absl::flat_hash_map<Key, typename std::list<Entry>::iterator> places_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace anyorder::data

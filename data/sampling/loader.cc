@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -21,35 +22,33 @@ BatchLoader::BatchLoader(const Sampler& sampler, const Objective& objective,
 
 BatchLoader::~BatchLoader() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stop_ = true;
   }
-  changed_.notify_all();
   thread_.join();
 }
 
 absl::StatusOr<StepBatches> BatchLoader::Next() {
-  const auto start = std::chrono::steady_clock::now();
-  std::unique_lock<std::mutex> lock(mutex_);
-  AwaitBatches(lock);
+  const absl::Time start = MonotonicNow();
+  const MutexLock lock(&mutex_);
+  AwaitBatches();
   if (ready_.empty()) return status_;
   StepBatches next = std::move(ready_.front());
   ready_.pop_front();
-  lock.unlock();
-  changed_.notify_all();
-  next.wait_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  next.wait_ms = absl::ToDoubleMilliseconds(MonotonicNow() - start);
   return next;
 }
 
-void BatchLoader::AwaitBatches(std::unique_lock<std::mutex>& lock) {
-  const auto is_ready = [&] { return !ready_.empty() || !status_.ok(); };
-  if (!options_.on_wait) return changed_.wait(lock, is_ready);
-  if (changed_.wait_for(lock, options_.wait_to_tell, is_ready)) return;
-  lock.unlock();
+void BatchLoader::AwaitBatches() {
+  const auto is_ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !ready_.empty() || !status_.ok();
+  };
+  if (!options_.on_wait) return mutex_.Await(is_ready);
+  if (mutex_.AwaitWithTimeout(is_ready, options_.wait_to_tell)) return;
+  mutex_.Unlock();
   options_.on_wait(true);
-  lock.lock();
-  changed_.wait(lock, is_ready);
+  mutex_.Lock();
+  mutex_.Await(is_ready);
   options_.on_wait(false);
 }
 
@@ -59,23 +58,19 @@ void BatchLoader::Run() {
   for (int64_t step = options_.first_step;; ++step) {
     {
       // Before preparing, so that no more than prefetch_steps steps ever exist here.
-      std::unique_lock<std::mutex> lock(mutex_);
-      changed_.wait(lock, [&] {
+      const MutexLock lock(&mutex_);
+      mutex_.Await([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stop_ || static_cast<int64_t>(ready_.size()) < options_.prefetch_steps;
       });
       if (stop_) return;
     }
     absl::StatusOr<StepBatches> prepared = Prepare(step);
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (prepared.ok()) {
-        ready_.push_back(*std::move(prepared));
-      } else {
-        status_ = prepared.status();
-      }
+    const MutexLock lock(&mutex_);
+    if (!prepared.ok()) {
+      status_ = prepared.status();
+      return;
     }
-    changed_.notify_all();
-    if (!prepared.ok()) return;
+    ready_.push_back(*std::move(prepared));
   }
 }
 

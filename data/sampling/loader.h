@@ -2,18 +2,17 @@
 
 #pragma once
 
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
+#include "core/base/mutex.h"
 #include "core/objective/batch.h"
 #include "core/objective/objective.h"
 #include "data/sampling/sampler.h"
@@ -30,7 +29,7 @@ struct LoaderOptions {
   // Called by Next() with true, once, when it has waited so long, and with false when it no longer
   // does: a rank that hangs can say that it waits for data (TextSource::CurrentRead). May be null.
   std::function<void(bool is_waiting)> on_wait;
-  std::chrono::milliseconds wait_to_tell{1000};
+  absl::Duration wait_to_tell = absl::Seconds(1);
 };
 
 struct StepBatches {
@@ -58,18 +57,17 @@ class BatchLoader {
 
  private:
   void Run();
-  void AwaitBatches(std::unique_lock<std::mutex>& lock);
+  void AwaitBatches() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<StepBatches> Prepare(int64_t step) const;
 
   const Sampler& sampler_;
   const Objective& objective_;
   const LoaderOptions options_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<StepBatches> ready_;  // guarded by mutex_, like all below
-  absl::Status status_;            // why the thread stopped preparing
-  bool stop_ = false;
+  Mutex mutex_;
+  std::deque<StepBatches> ready_ ABSL_GUARDED_BY(mutex_);
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);  // why the thread stopped preparing
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: it uses everything above
 };
 

@@ -326,7 +326,7 @@ int64_t ExampleSampler::steps_per_epoch() const {
 
 int64_t ExampleSampler::ExampleAt(int64_t turn) const {
   const int64_t epoch = turn / num_examples_;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&orders_mutex_);
   std::vector<int32_t>& order = orders_[epoch];
   if (order.empty()) {
     RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
@@ -340,7 +340,7 @@ int64_t ExampleSampler::ExampleAt(int64_t turn) const {
 
 absl::StatusOr<std::shared_ptr<const std::vector<PartLengths>>> ExampleSampler::StepLengths(
     int64_t step) const {
-  const std::lock_guard<std::mutex> lock(lengths_mutex_);
+  const MutexLock lock(&lengths_mutex_);
   if (step == lengths_step_) return lengths_;
   std::vector<PartLengths> lengths;
   for (int64_t lane = 0; lane < num_lanes_; ++lane) {

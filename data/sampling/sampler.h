@@ -6,12 +6,12 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "core/base/mutex.h"
 #include "core/objective/text_sample.h"
 #include "data/dataset/text_source.h"
 #include "data/sampling/passage_windows.h"
@@ -85,14 +85,14 @@ class ExampleSampler : public Sampler {
   const int64_t num_lanes_;
   const int64_t num_examples_;
   const bool has_step_lengths_;
-  mutable std::mutex mutex_;
-  // Of the last step that was asked for; guarded by lengths_mutex_.
-  mutable std::mutex lengths_mutex_;
-  mutable int64_t lengths_step_ = -1;
-  mutable std::shared_ptr<const std::vector<PartLengths>> lengths_;
+  mutable Mutex orders_mutex_;
   // The orders of the last two epochs that were asked for, by epoch: prefetching reads across an
-  // epoch's end. 4 bytes an example each; guarded by mutex_.
-  mutable std::map<int64_t, std::vector<int32_t>> orders_;
+  // epoch's end. 4 bytes an example each.
+  mutable std::map<int64_t, std::vector<int32_t>> orders_ ABSL_GUARDED_BY(orders_mutex_);
+  mutable Mutex lengths_mutex_ ABSL_ACQUIRED_BEFORE(orders_mutex_);
+  // Of the last step that was asked for.
+  mutable int64_t lengths_step_ ABSL_GUARDED_BY(lengths_mutex_) = -1;
+  mutable std::shared_ptr<const std::vector<PartLengths>> lengths_ ABSL_GUARDED_BY(lengths_mutex_);
 };
 
 // What a sampler makes of one example, or of one of the windows that `examples` are; lane and step

@@ -2,13 +2,13 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <functional>
-#include <mutex>
 #include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
+
+#include "core/base/mutex.h"
 
 namespace anyorder::launcher {
 
@@ -17,29 +17,27 @@ class PeriodicTask {
  public:
   PeriodicTask(absl::Duration interval, std::function<void()> action)
       : thread_([this, interval, action = std::move(action)] {
-          std::unique_lock<std::mutex> lock(mutex_);
-          while (!changed_.wait_for(lock, absl::ToChronoMilliseconds(interval),
-                                    [this] { return stop_; })) {
-            lock.unlock();
+          const auto has_ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stop_; };
+          const MutexLock lock(&mutex_);
+          while (!mutex_.AwaitWithTimeout(has_ended, interval)) {
+            mutex_.Unlock();
             action();
-            lock.lock();
+            mutex_.Lock();
           }
         }) {}
   ~PeriodicTask() {
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       stop_ = true;
     }
-    changed_.notify_all();
     thread_.join();
   }
   PeriodicTask(const PeriodicTask&) = delete;
   PeriodicTask& operator=(const PeriodicTask&) = delete;
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool stop_ = false;
+  Mutex mutex_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: uses all of the above
 };
 

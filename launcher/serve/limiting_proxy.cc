@@ -109,7 +109,7 @@ LimitingProxy::LimitingProxy(UniqueFd listener, std::string library, int64_t max
       thread_([this] { Run(); }) {}
 
 bool LimitingProxy::IsOpen(const std::string& connection) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (Client& client : clients_) {
     if (client.number != connection) continue;
     const int16_t events = EventsOf(client.socket);
@@ -123,7 +123,7 @@ bool LimitingProxy::IsOpen(const std::string& connection) {
 void LimitingProxy::Stop(absl::Duration limit) {
   if (!thread_.joinable()) return;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     is_stopping_ = true;
     stop_deadline_ = MonotonicNow() + limit;
   }
@@ -133,7 +133,7 @@ void LimitingProxy::Stop(absl::Duration limit) {
 void LimitingProxy::Run() {
   for (absl::Time last = MonotonicNow();;) {
     Wait();
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const absl::Time now = MonotonicNow();
     if (is_stopping_) {
       listener_ = UniqueFd();
@@ -141,7 +141,9 @@ void LimitingProxy::Run() {
     } else {
       Accept(now);
     }
-    clients_.remove_if([&](Client& client) { return !Serve(client, now, now - last); });
+    clients_.remove_if([&](Client& client) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return !Serve(client, now, now - last);
+    });
     if (is_stopping_ && clients_.empty()) return;
     last = now;
   }

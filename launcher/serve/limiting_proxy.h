@@ -5,13 +5,13 @@
 
 #include <cstdint>
 #include <list>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "core/base/mutex.h"
 #include "core/base/unique_fd.h"
 #include "launcher/serve/http_guard.h"
 
@@ -77,11 +77,13 @@ class LimitingProxy {
   };
 
   void Run();
-  void Wait() const;
-  void Accept(absl::Time now);
+  // Reads `clients_` without the lock, because no other thread changes them.
+  void Wait() const ABSL_NO_THREAD_SAFETY_ANALYSIS;
+  void Accept(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Does what can be done at once. False: the connection is over.
-  bool Serve(Client& client, absl::Time now, absl::Duration waited);
-  bool ReadHead(Client& client, absl::Time now);
+  bool Serve(Client& client, absl::Time now, absl::Duration waited)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool ReadHead(Client& client, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void BeginRequest(Client& client, size_t head_bytes, absl::Time now);
   void Refuse(Client& client);
   void ReadBody(Client& client, absl::Time now);
@@ -100,10 +102,10 @@ class LimitingProxy {
   absl::Time next_accept_ = absl::InfinitePast();
   absl::Time next_warning_ = absl::InfinitePast();
 
-  std::mutex mutex_;           // below
-  std::list<Client> clients_;  // changed by the thread only
-  bool is_stopping_ = false;
-  absl::Time stop_deadline_;
+  Mutex mutex_;
+  std::list<Client> clients_ ABSL_GUARDED_BY(mutex_);
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time stop_deadline_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: uses all of the above
 };
 

@@ -10,24 +10,26 @@
 namespace anyorder::launcher {
 
 bool Ticket::Await(absl::Duration limit) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait_for(lock, absl::ToChronoMilliseconds(limit),
-                    [this] { return answer_.has_value() || !tokens_.empty(); });
+  const MutexLock lock(&mutex_);
+  const auto has_news = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return answer_.has_value() || !tokens_.empty();
+  };
+  mutex_.AwaitWithTimeout(has_news, limit);
   return answer_.has_value();
 }
 
 std::vector<SampledToken> Ticket::TakeTokens() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return std::exchange(tokens_, {});
 }
 
 void Ticket::GiveUp() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_given_up_ = true;
 }
 
 absl::Status Ticket::CheckWanted() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   // First: who waited until then gives up, too, and is told this.
   if (deadline_ < MonotonicNow())
     return DeadlineExceeded("the request waited for longer than it may");
@@ -36,10 +38,9 @@ absl::Status Ticket::CheckWanted() {
 }
 
 void Ticket::AddToken(SampledToken token) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (is_given_up_ || !IsNew(token)) return;
   tokens_.push_back(std::move(token));
-  changed_.notify_all();
 }
 
 // The second time is compared with the first one. The texts are the same but for rounding, which
@@ -58,9 +59,8 @@ bool Ticket::IsNew(const SampledToken& sampled) {
 }
 
 void Ticket::SetAnswer(absl::StatusOr<TextResult> answer) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   answer_ = std::move(answer);
-  changed_.notify_all();
 }
 
 RequestQueue::RequestQueue(TextService& service, const QueueOptions& options)
@@ -82,36 +82,34 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
       ticket->AddToken({sample, token});
     };
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (stopping_) return StoppedError();
   DropUnwanted();
   if (static_cast<int64_t>(waiting_.size() + tickets.size()) > options_.max_waiting)
     return QueueFull(absl::StrCat("the queue is full: ", waiting_.size(), " of ",
                                   options_.max_waiting, " requests wait; try again later"));
   waiting_.insert(waiting_.end(), tickets.begin(), tickets.end());
-  changed_.notify_all();
   return tickets;
 }
 
 void RequestQueue::Stop() {
   std::deque<std::shared_ptr<Ticket>> left;
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
     left.swap(waiting_);
-    changed_.notify_all();
   }
   for (const auto& ticket : left) ticket->SetAnswer(StoppedError());
   if (thread_.joinable()) thread_.join();
 }
 
 absl::Status RequestQueue::CheckWanted(Ticket& ticket) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return stopping_ ? StoppedError() : ticket.CheckWanted();
 }
 
 int64_t RequestQueue::num_waiting() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   DropUnwanted();
   return static_cast<int64_t>(waiting_.size());
 }
@@ -125,11 +123,14 @@ void RequestQueue::DropUnwanted() {
 }
 
 std::vector<std::shared_ptr<Ticket>> RequestQueue::Next() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [this] {
-    DropUnwanted();
+  const MutexLock lock(&mutex_);
+  const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !waiting_.empty();
-  });
+  };
+  do {
+    mutex_.Await(has_work);
+    DropUnwanted();
+  } while (!has_work());
   std::vector<std::shared_ptr<Ticket>> batch;
   int64_t texts = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {

@@ -2,11 +2,9 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -15,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "core/base/mutex.h"
 #include "launcher/texts/request_json.h"
 #include "launcher/texts/text_service.h"
 
@@ -49,7 +48,9 @@ class Ticket {
   const TextRequest& request() const { return request_; }
   absl::Time deadline() const { return deadline_; }  // by MonotonicNow
   // REQUIRES: Await returned true.
-  const absl::StatusOr<TextResult>& answer() const { return *answer_; }
+  const absl::StatusOr<TextResult>& answer() const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return *answer_;
+  }
 
  private:
   friend class RequestQueue;
@@ -63,18 +64,17 @@ class Ticket {
   // What it is answered instead of being computed; OK if it may be.
   absl::Status CheckWanted();
   void AddToken(SampledToken token);
-  bool IsNew(const SampledToken& sampled);
+  bool IsNew(const SampledToken& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetAnswer(absl::StatusOr<TextResult> answer);
 
   TextRequest request_;
   const absl::Time deadline_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::vector<SampledToken> tokens_;
-  std::vector<Told> told_;                            // by sample
-  std::optional<absl::StatusOr<TextResult>> answer_;  // set once
-  bool is_given_up_ = false;
+  Mutex mutex_;
+  std::vector<SampledToken> tokens_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);                            // by sample
+  std::optional<absl::StatusOr<TextResult>> answer_ ABSL_GUARDED_BY(mutex_);  // set once
+  bool is_given_up_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class RequestQueue {
@@ -104,18 +104,18 @@ class RequestQueue {
  private:
   void Run();
   absl::Status CheckWanted(Ticket& ticket);
-  // Answers those that nobody wants any more, and that are late. With the lock.
-  void DropUnwanted();
+  // Answers those that nobody wants any more, and that are late.
+  void DropUnwanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for requests; the first ones of one op that fit into a batch. Empty at the end.
   std::vector<std::shared_ptr<Ticket>> Next();
 
   TextService& service_;
   const QueueOptions options_;
 
-  std::mutex mutex_;  // below
-  std::condition_variable changed_;
-  std::deque<std::shared_ptr<Ticket>> waiting_;  // shared with who waits for the answer
-  bool stopping_ = false;
+  Mutex mutex_;
+  // Shared with who waits for the answer.
+  std::deque<std::shared_ptr<Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last: uses all of the above
 };
 

@@ -1,6 +1,5 @@
 #include <signal.h>
 
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +11,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/slurm/followed_files.h"
@@ -38,7 +38,7 @@ class NodeOutput {
   void PassOn(OutputRelay& output) {
     std::vector<std::pair<std::string, std::string>> read;
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       read.swap(read_);
     }
     for (const auto& [path, bytes] : read) output.Take(path, bytes);
@@ -55,14 +55,15 @@ class NodeOutput {
  private:
   void Follow(absl::Time now) {
     files_.Follow(now, [this](const std::string& path, absl::string_view bytes) {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       read_.emplace_back(path, bytes);
     });
   }
 
   FollowedFiles files_;  // of the thread, until Finish
-  std::mutex mutex_;
-  std::vector<std::pair<std::string, std::string>> read_;  // path and bytes, not passed on
+  Mutex mutex_;
+  // Path and bytes, not passed on.
+  std::vector<std::pair<std::string, std::string>> read_ ABSL_GUARDED_BY(mutex_);
   std::optional<PeriodicTask> follower_{std::in_place, kFollowEvery,
                                         [this] { Follow(MonotonicNow()); }};  // last: uses all
 };

@@ -137,7 +137,7 @@ HealthServer::HealthServer(const HealthServerOptions& options, ckpt::LauncherEnd
 HealthServer::~HealthServer() {
   EndRanks("its launcher has ended this start");
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
   thread_.join();
@@ -145,21 +145,21 @@ HealthServer::~HealthServer() {
 }
 
 liveness::RunHealth HealthServer::Newest() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   liveness::RunHealth health;
   for (const auto& [node, report] : newest_) health.nodes.push_back(report);
   return health;
 }
 
 bool HealthServer::AreServing(size_t num_nodes) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return newest_.size() >= num_nodes &&
          std::all_of(newest_.begin(), newest_.end(),
                      [](const auto& node) { return node.second.is_serving; });
 }
 
 void HealthServer::EndRanks(const std::string& reason) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (end_reason_.empty()) end_reason_ = reason;
 }
 
@@ -167,7 +167,7 @@ void HealthServer::Run() {
   for (bool is_last = false; !is_last;) {
     Wait();
     {
-      const std::lock_guard<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       is_last = stopping_;
     }
     Accept();
@@ -230,12 +230,12 @@ void HealthServer::Take(Service& service, const ckpt::Message& message) {
   absl::StatusOr<liveness::NodeReport> parsed = liveness::ParseNodeReport(report->text);
   service.fault.Update(parsed.status());
   if (!parsed.ok()) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   newest_[parsed->node] = *std::move(parsed);
 }
 
 void HealthServer::Speak(Service& service) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!service.is_known || service.is_told || end_reason_.empty()) {
     if (service.channel.has_unsent()) service.fault.Update(service.channel.Flush());
     return;

@@ -7,7 +7,6 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -17,6 +16,7 @@
 
 #include "ckpt/launcher_endpoint.h"
 #include "ckpt/protocol.h"
+#include "core/base/mutex.h"
 #include "core/base/unique_fd.h"
 #include "core/liveness/node_report.h"
 
@@ -78,10 +78,10 @@ class HealthServer {
   absl::Time spoke_ = absl::InfinitePast();
   bool has_warned_ = false;  // of a wrong token
 
-  mutable std::mutex mutex_;  // below
-  bool stopping_ = false;
-  std::string end_reason_;  // "" as long as ranks need not end
-  std::map<int, liveness::NodeReport> newest_;
+  mutable Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string end_reason_ ABSL_GUARDED_BY(mutex_);  // "" as long as ranks need not end
+  std::map<int, liveness::NodeReport> newest_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: uses all of the above
 };
 

@@ -8,13 +8,13 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
 
@@ -30,9 +30,9 @@ std::atomic<int> num_signals = 0;
 std::atomic<int> first_signal = 0;
 std::atomic<bool> was_asked = false;  // for them, since the thread last looked
 
-std::mutex phase_mutex;  // below
-PhaseLimits phase_limits;
-std::string& PhaseName() {
+Mutex phase_mutex;
+PhaseLimits phase_limits ABSL_GUARDED_BY(phase_mutex);
+std::string& PhaseName() ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex) {
   static std::string* const name = new std::string("starting");
   return *name;
 }
@@ -69,7 +69,7 @@ class Counter {
   std::string name;
   bool has_written = true;
   {
-    const std::lock_guard<std::mutex> lock(phase_mutex);
+    const MutexLock lock(&phase_mutex);
     name = PhaseName();
     has_written = phase_limits.has_written;
   }
@@ -103,7 +103,7 @@ void TakeSignals() {
         is_held && num_signals > 0 ? held_after_request + step : absl::ZeroDuration();
     PhaseLimits limits;
     {
-      const std::lock_guard<std::mutex> lock(phase_mutex);
+      const MutexLock lock(&phase_mutex);
       limits = phase_limits;
     }
     if (held_after_request > limits.after_request) End(held, kExitRequeue);
@@ -132,7 +132,7 @@ std::string FirstLaunchSignal() {
 
 void EnterPhase(const std::string& name, const PhaseLimits& limits) {
   was_asked = true;
-  const std::lock_guard<std::mutex> lock(phase_mutex);
+  const MutexLock lock(&phase_mutex);
   PhaseName() = name;
   phase_limits = limits;
 }

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <condition_variable>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +15,7 @@
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/run_directory.h"
@@ -242,9 +241,9 @@ struct PaceRecorder::State {
         finder(options.straggler_ratio, static_cast<int>(options.ranks)) {}
 
   void WriteUntilEnd();
-  // These two with the mutex held. What is to be said, "" for nothing.
-  std::string Note(const liveness::StragglerNotice& notice);
-  RunFacts Facts() const;
+  // What is to be said, "" for nothing.
+  std::string Note(const liveness::StragglerNotice& notice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  RunFacts Facts() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
   void Write(RunFacts facts);
 
   const PaceRecorderOptions options;
@@ -253,15 +252,14 @@ struct PaceRecorder::State {
   std::optional<StepMetrics> last;
   bool has_warned = false;
 
-  mutable std::mutex mutex;  // below
-  std::condition_variable changed;
-  bool is_stopping = false;
-  bool writes_last = false;
-  bool is_urgent = false;
-  bool has_ended = false;  // the thread
-  liveness::StragglerFinder finder;
-  liveness::RunHealth newest;
-  std::vector<ledger::Straggler> stragglers;
+  Mutex mutex;
+  bool is_stopping ABSL_GUARDED_BY(mutex) = false;
+  bool writes_last ABSL_GUARDED_BY(mutex) = false;
+  bool is_urgent ABSL_GUARDED_BY(mutex) = false;
+  bool has_ended ABSL_GUARDED_BY(mutex) = false;  // the thread
+  liveness::StragglerFinder finder ABSL_GUARDED_BY(mutex);
+  liveness::RunHealth newest ABSL_GUARDED_BY(mutex);
+  std::vector<ledger::Straggler> stragglers ABSL_GUARDED_BY(mutex);
 };
 
 PaceRecorder::PaceRecorder(PaceRecorderOptions options)
@@ -272,25 +270,24 @@ PaceRecorder::~PaceRecorder() { End(/*writes_last=*/false); }
 
 void PaceRecorder::End(bool writes_last) {
   if (!writer_.joinable()) return;
-  std::unique_lock<std::mutex> lock(state_->mutex);
-  state_->is_stopping = true;
-  state_->writes_last = writes_last;
-  state_->changed.notify_all();
-  if (state_->changed.wait_for(lock, absl::ToChronoMilliseconds(state_->options.end_limit),
-                               [this] { return state_->has_ended; })) {
-    lock.unlock();
-    return writer_.join();
-  }
-  state_->writes_last = false;
-  lock.unlock();
+  State& state = *state_;
+  state.mutex.Lock();
+  state.is_stopping = true;
+  state.writes_last = writes_last;
+  const bool has_ended = state.mutex.AwaitWithTimeout(
+      [&state]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(state.mutex) { return state.has_ended; },
+      state.options.end_limit);
+  state.writes_last = false;
+  state.mutex.Unlock();
+  if (has_ended) return writer_.join();
   writer_.detach();
   LogWarning(absl::StrCat("metrics.prom is not up to date: the file system has not answered for ",
                           absl::FormatDuration(state_->options.end_limit)));
 }
 
 std::vector<std::string> PaceRecorder::Take(const liveness::RunHealth& newest) {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
   State& state = *state_;
+  const MutexLock lock(&state.mutex);
   state.newest = newest;
   for (const liveness::NodeReport& node : newest.nodes)
     for (const liveness::RankReport& rank : node.ranks) state.finder.Take(rank.state);
@@ -300,12 +297,11 @@ std::vector<std::string> PaceRecorder::Take(const liveness::RunHealth& newest) {
     if (!warning.empty()) warnings.push_back(std::move(warning));
   }
   state.is_urgent = state.is_urgent || !warnings.empty();
-  if (state.is_urgent) state.changed.notify_all();
   return warnings;
 }
 
 std::vector<ledger::Straggler> PaceRecorder::Stragglers() const {
-  const std::lock_guard<std::mutex> lock(state_->mutex);
+  const MutexLock lock(&state_->mutex);
   return state_->stragglers;
 }
 
@@ -324,21 +320,21 @@ std::string PaceRecorder::State::Note(const liveness::StragglerNotice& notice) {
 }
 
 void PaceRecorder::State::WriteUntilEnd() {
-  std::unique_lock<std::mutex> lock(mutex);
+  const auto is_due = [this]()
+                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) { return is_stopping || is_urgent; };
+  const MutexLock lock(&mutex);
   for (bool is_last = false; !is_last;) {
-    changed.wait_for(lock, absl::ToChronoMilliseconds(options.interval),
-                     [this] { return is_stopping || is_urgent; });
+    mutex.AwaitWithTimeout(is_due, options.interval);
     is_last = is_stopping;
     is_urgent = false;
     if (is_last && !writes_last) break;
     RunFacts facts = Facts();
     facts.is_running = !is_last;
-    lock.unlock();
+    mutex.Unlock();
     Write(std::move(facts));
-    lock.lock();
+    mutex.Lock();
   }
   has_ended = true;
-  changed.notify_all();
 }
 
 RunFacts PaceRecorder::State::Facts() const {

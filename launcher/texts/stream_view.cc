@@ -59,14 +59,14 @@ StreamView::StreamView(StreamOptions options) : options_(std::move(options)) {
 }
 
 StreamView::~StreamView() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   // What is said of the failure begins a line.
   if (options_.on_terminal && options_.left_to_right && !is_finished_) options_.output("\n");
   is_finished_ = true;
 }
 
 void StreamView::Add(const ShownToken& token) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (!options_.on_terminal || is_finished_) return;
   if (options_.left_to_right) return GrowBy(token.piece);
   pieces_[token.position] = {token.piece, token.pass};
@@ -76,12 +76,12 @@ void StreamView::Add(const ShownToken& token) {
 }
 
 void StreamView::Redraw() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (options_.on_terminal && !options_.left_to_right && is_changed_ && !is_finished_) Draw();
 }
 
 void StreamView::Finish(const std::string& text) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (std::exchange(is_finished_, true)) return;
   const std::string whole = absl::StrCat(options_.prompt, text);
   if (!options_.on_terminal) {

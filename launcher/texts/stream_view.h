@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/mutex.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/texts/text_service.h"
 
@@ -74,25 +74,27 @@ class StreamView {
     int64_t columns = 0;
   };
 
-  void Draw();
-  std::vector<Run> Runs(size_t& newest) const;
+  void Draw() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Run> Runs(size_t& newest) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string Shown(const Run& run, absl::string_view part) const;
-  std::vector<Line> Lines(int64_t columns, int64_t& newest) const;
-  void GrowBy(absl::string_view piece);
-  std::string Erasure(const winsize& size) const;
+  std::vector<Line> Lines(int64_t columns, int64_t& newest) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GrowBy(absl::string_view piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string Erasure(const winsize& size) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const StreamOptions options_;
-  std::mutex mutex_;
-  std::map<int64_t, Piece> pieces_;  // by position
-  int64_t newest_position_ = -1;
-  int64_t newest_pass_ = 0;
-  bool is_changed_ = true;  // since the last drawing
-  bool is_finished_ = false;
-  std::string on_screen_;                  // what a drawing replaces
-  int64_t top_ = 0;                        // the first line that is shown, where not all can be
-  std::string grown_;                      // left to right: prompt and pieces
-  size_t shown_ = 0;                       // bytes of it that are on the screen
-  std::optional<PeriodicTask> redrawing_;  // last: uses all of the above
+  Mutex mutex_;
+  std::map<int64_t, Piece> pieces_ ABSL_GUARDED_BY(mutex_);  // by position
+  int64_t newest_position_ ABSL_GUARDED_BY(mutex_) = -1;
+  int64_t newest_pass_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_changed_ ABSL_GUARDED_BY(mutex_) = true;  // since the last drawing
+  bool is_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string on_screen_ ABSL_GUARDED_BY(mutex_);  // what a drawing replaces
+  // The first line that is shown, where not all can be.
+  int64_t top_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string grown_ ABSL_GUARDED_BY(mutex_);  // left to right: prompt and pieces
+  size_t shown_ ABSL_GUARDED_BY(mutex_) = 0;   // bytes of it that are on the screen
+  std::optional<PeriodicTask> redrawing_;      // last: uses all of the above
 };
 
 }  // namespace anyorder::launcher

@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
+#include "core/base/mutex.h"
 #include "core/base/whole_file.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/testing/patience.h"
@@ -106,17 +106,20 @@ TEST_F(SeveralNodesTest, AVoteBeforeTheEndCounts) {
 }
 
 TEST_F(SeveralNodesTest, EachNodeReadsItsOwnFilesBackAndTheCoordinatorActs) {
-  std::mutex mutex;
-  std::map<std::string, int> num_reads;
+  struct {
+    Mutex mutex;
+    std::map<std::string, int> num ABSL_GUARDED_BY(mutex);
+  } reads;
   fault_fs_.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
     if (call != FaultyCall::kRead || !absl::StrContains(path, "/step-000000100/rank-")) return;
-    const std::lock_guard<std::mutex> lock(mutex);
-    ++num_reads[BaseName(path)];
+    const MutexLock lock(&reads.mutex);
+    ++reads.num[BaseName(path)];
     if (BaseName(path) == RankFileName(1, 2)) FlipByte(path, 5000);
   });
   CommitOnBoth(ServeTwoNodes(), 100);
   StopAll();
-  EXPECT_THAT(num_reads, ElementsAre(Pair(RankFileName(0, 2), 1), Pair(RankFileName(1, 2), 1)));
+  const MutexLock lock(&reads.mutex);
+  EXPECT_THAT(reads.num, ElementsAre(Pair(RankFileName(0, 2), 1), Pair(RankFileName(1, 2), 1)));
   EXPECT_THAT(EventsOfNode(0), HasSubstr("DAMAGED"));
   EXPECT_THAT(EventsOfNode(0), HasSubstr("node 1: 'rank-00001-of-00002.safetensors': CRC"));
   EXPECT_THAT(EventsOfNode(1), HasSubstr("DAMAGED"));

@@ -8,13 +8,13 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "core/base/mutex.h"
 #include "dist/make_transport.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
@@ -174,15 +174,17 @@ TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
 // What the watch of rank 0 says when rank 1 has `faults`, after both asked for a few operations.
 std::string LastWords(const NcclFaults& faults, std::atomic<int>* num_aborts) {
   FakeWire wire;
-  std::mutex mutex;
-  std::string line;
+  struct {
+    Mutex mutex;
+    std::string line ABSL_GUARDED_BY(mutex);
+  } last;
   std::atomic<bool> has_exited = false;
   testing::RunThreadRanks(2, [&](Communicator& comm) {
     const auto backend = Device(comm);
     CollectiveWatchOptions watch_options;
     watch_options.report = [&](const std::string& text) {
-      const std::lock_guard<std::mutex> lock(mutex);
-      if (comm.rank() == 1) line = text;
+      const MutexLock lock(&last.mutex);
+      if (comm.rank() == 1) last.line = text;
     };
     watch_options.exit = [&] { has_exited = true; };
     CollectiveWatch watch(watch_options, comm.rank(), comm.host());
@@ -200,7 +202,8 @@ std::string LastWords(const NcclFaults& faults, std::atomic<int>* num_aborts) {
     while (!has_exited) absl::SleepFor(absl::Milliseconds(5));
     comm.Barrier();
   });
-  return line;
+  const MutexLock lock(&last.mutex);
+  return last.line;
 }
 
 // The fake library ends the program where they do.

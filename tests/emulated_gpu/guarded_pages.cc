@@ -7,9 +7,9 @@
 #include <cstring>
 #include <map>
 #include <memory>
-#include <mutex>
 
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 #include "kernels/cuda/platform/launch_error.h"
 
 namespace anyorder::kernels::cuda::emulation {
@@ -83,9 +83,9 @@ namespace {
 constexpr int64_t kAlignment = 256;
 
 struct Fence {
-  std::mutex mutex;
-  std::map<void*, std::unique_ptr<GuardedPages>> blocks;
-  int accesses = 0;
+  Mutex mutex;
+  std::map<void*, std::unique_ptr<GuardedPages>> blocks ABSL_GUARDED_BY(mutex);
+  int accesses ABSL_GUARDED_BY(mutex) = 0;
 };
 Fence& TheFence() {
   static auto* fence = new Fence;
@@ -108,7 +108,7 @@ void* AllocateFenced(int64_t bytes, Placement placement) {
   block->Place(placement);
   void* const data = block->data();
   Fence& fence = TheFence();
-  const std::lock_guard<std::mutex> lock(fence.mutex);
+  const MutexLock lock(&fence.mutex);
   if (fence.accesses == 0) block->Protect(false);
   fence.blocks[data] = std::move(block);
   return data;
@@ -116,20 +116,20 @@ void* AllocateFenced(int64_t bytes, Placement placement) {
 
 void FreeFenced(void* data) {
   Fence& fence = TheFence();
-  const std::lock_guard<std::mutex> lock(fence.mutex);
+  const MutexLock lock(&fence.mutex);
   ANYORDER_CHECK(fence.blocks.erase(data) == 1) << "freed what is no block of device memory";
 }
 
 DeviceAccess::DeviceAccess(const void* kernel) : kernel_(kernel) {
   Fence& fence = TheFence();
-  const std::lock_guard<std::mutex> lock(fence.mutex);
+  const MutexLock lock(&fence.mutex);
   if (fence.accesses++ > 0) return;
   for (const auto& [data, block] : fence.blocks) block->Protect(true);
 }
 
 DeviceAccess::~DeviceAccess() {
   Fence& fence = TheFence();
-  const std::lock_guard<std::mutex> lock(fence.mutex);
+  const MutexLock lock(&fence.mutex);
   for (const auto& [data, block] : fence.blocks) CheckSlack(*block, kernel_);
   if (--fence.accesses > 0) return;
   for (const auto& [data, block] : fence.blocks) block->Protect(false);

@@ -334,7 +334,7 @@ class EmulatedRuntime final : public Runtime {
   bool has_failed_ = false;
   uint64_t num_steps_ = 0;
   DeviceProperties properties_;
-  mutable std::recursive_mutex mutex_;
+  mutable std::recursive_mutex mutex_;  // calls make others, which clang could not follow
   std::vector<std::unique_ptr<Stream>> streams_;
   StreamView main_;
   std::map<void*, int64_t> blocks_;

@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.dont_write_bytecode = True
 import check_includes  # noqa: E402
 import check_source  # noqa: E402
+import check_thread_safety  # noqa: E402
 
 CASES = [
     (check_includes.faults_of, "kernels/a.cc", '#include "core/objective/batch.h"\n', "may not include"),
@@ -46,5 +47,19 @@ with tempfile.TemporaryDirectory() as folder:
     if len(list(check_source.version_faults(Path(folder)))) != 2:
         print("check_source: ranges of versions that differ are not seen")
         failures += 1
-print(f"{len(CASES) + 4 - failures} passed, {failures} failed")
+ROOT = Path(__file__).parents[2]
+LOCKED = (ROOT / "core/base/bounded_writer.cc").read_text()
+clang = check_thread_safety.find_clang()
+if clang is None:
+    print("SKIP: no clang for check_thread_safety")
+elif not check_thread_safety.holds_lock(ROOT, "core/base/bounded_writer.cc"):
+    print("check_thread_safety: a file with a lock is passed over")
+    failures += 1
+else:
+    for text, expected in (LOCKED, ""), (LOCKED.replace("const MutexLock lock(&queue.mutex);", ""), "requires holding"):
+        found = check_thread_safety.faults_of(clang[0], ["-std=gnu++20", f"-I{ROOT}"], text)
+        if expected not in found or bool(found) != bool(expected):
+            print(f"check_thread_safety: '{expected}' is due, and it says '{found}'")
+            failures += 1
+print(f"{len(CASES) + 6 - failures} passed, {failures} failed")
 sys.exit(1 if failures else 0)

@@ -10,9 +10,10 @@
 #include <atomic>
 #include <cstdarg>
 #include <cstdio>
-#include <mutex>
 #include <string>
 #include <utility>
+
+#include "core/base/mutex.h"
 
 namespace anyorder::testing {
 namespace {
@@ -22,11 +23,11 @@ constexpr int kMostFiles = 1 << 16;
 // Never destroyed: threads may outlive it.
 struct Counter {
   std::atomic<bool> is_on = false;
-  std::mutex mutex;  // below
-  std::string directory;
-  FileCallCounts counts;
-  std::string names[kMostFiles];                  // of open files that are watched
-  std::atomic<bool> is_watched[kMostFiles] = {};  // read without the mutex
+  std::atomic<bool> is_watched[kMostFiles] = {};
+  Mutex mutex;
+  std::string directory ABSL_GUARDED_BY(mutex);
+  FileCallCounts counts ABSL_GUARDED_BY(mutex);
+  std::string names[kMostFiles] ABSL_GUARDED_BY(mutex);  // of open files that are watched
 };
 Counter& State() {
   static Counter* const counter = new Counter;
@@ -48,7 +49,7 @@ std::string Count(FileCall call, const char* path) {
   Counter& state = State();
   if (!state.is_on || path == nullptr) return "";
   const std::string whole = path;
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   if (whole.rfind(state.directory, 0) != 0) return "";
   std::string name = WithoutNumbers(whole.substr(state.directory.size()));
   ++state.counts[{call, name}];
@@ -58,7 +59,7 @@ std::string Count(FileCall call, const char* path) {
 void CountOn(FileCall call, int fd) {
   Counter& state = State();
   if (fd < 0 || fd >= kMostFiles || !state.is_watched[fd]) return;
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   ++state.counts[{call, state.names[fd]}];
 }
 
@@ -67,7 +68,7 @@ int Opened(const char* path, int fd) {
   if (fd < 0 || fd >= kMostFiles) return fd;
   Counter& state = State();
   if (!name.empty()) {
-    const std::lock_guard<std::mutex> lock(state.mutex);
+    const MutexLock lock(&state.mutex);
     state.names[fd] = name;
   }
   state.is_watched[fd] = !name.empty();
@@ -86,7 +87,7 @@ mode_t ModeOf(int flags, va_list arguments) {
 
 void CountFileCalls(const std::string& directory) {
   Counter& state = State();
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   state.directory = directory.empty() ? "" : directory + "/";
   state.counts.clear();
   state.is_on = !directory.empty();
@@ -94,7 +95,7 @@ void CountFileCalls(const std::string& directory) {
 
 FileCallCounts TakeFileCalls() {
   Counter& state = State();
-  const std::lock_guard<std::mutex> lock(state.mutex);
+  const MutexLock lock(&state.mutex);
   return std::exchange(state.counts, {});
 }
 

@@ -3,7 +3,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -24,13 +23,13 @@ class DeferredBuffer final : public kernels::Buffer {
     open_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     ANYORDER_CHECK(fenced_ != MAP_FAILED && open_ != MAP_FAILED);
     ::close(fd);
-    const std::lock_guard<std::mutex> lock(backend.mutex_);
+    const MutexLock lock(&backend.mutex_);
     backend.memory_[static_cast<char*>(fenced_)] = {mapped_, static_cast<char*>(open_)};
   }
   ~DeferredBuffer() override {
     for (const auto& queue : backend_.side_) backend_.Synchronize({queue.get()});
     backend_.Synchronize({});
-    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    const MutexLock lock(&backend_.mutex_);
     backend_.memory_.erase(static_cast<char*>(fenced_));
     ::munmap(fenced_, mapped_);
     ::munmap(open_, mapped_);
@@ -61,7 +60,7 @@ class DeferredEvent final : public kernels::Event {
   void Record(StreamView stream) override {
     int64_t number = 0;
     {
-      const std::lock_guard<std::mutex> lock(backend_.mutex_);
+      const MutexLock lock(&backend_.mutex_);
       number = ++mark_->recorded;
     }
     backend_.Push(stream, {nullptr, mark_, number, /*is_wait=*/false});
@@ -70,21 +69,21 @@ class DeferredEvent final : public kernels::Event {
     backend_.Push(stream, {nullptr, mark_, recorded(), /*is_wait=*/true});
   }
   absl::StatusOr<bool> IsReached() override {
-    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    const MutexLock lock(&backend_.mutex_);
     if (!backend_.event_error_.ok()) return backend_.event_error_;
     return mark_->reached >= mark_->recorded;
   }
   void Await() override {
-    std::unique_lock<std::mutex> lock(backend_.mutex_);
+    const MutexLock lock(&backend_.mutex_);
     ++backend_.waiters_;
-    backend_.changed_.notify_all();
-    backend_.changed_.wait(lock, [this] { return mark_->reached >= mark_->recorded; });
+    ++backend_.num_changes_;
+    backend_.mutex_.Await([this] { return mark_->reached >= mark_->recorded; });
     --backend_.waiters_;
   }
 
  private:
   int64_t recorded() const {
-    const std::lock_guard<std::mutex> lock(backend_.mutex_);
+    const MutexLock lock(&backend_.mutex_);
     return mark_->recorded;
   }
   DeferredBackend& backend_;
@@ -96,19 +95,17 @@ DeferredBackend::DeferredBackend(std::unique_ptr<kernels::Backend> inner, Lag la
 
 DeferredBackend::~DeferredBackend() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
+    ++num_changes_;
   }
-  changed_.notify_all();
   thread_.join();
 }
 
 void DeferredBackend::Push(StreamView stream, Task task) {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    QueueOf(stream).tasks.push_back(std::move(task));
-  }
-  changed_.notify_all();
+  const MutexLock lock(&mutex_);
+  QueueOf(stream).tasks.push_back(std::move(task));
+  ++num_changes_;
 }
 
 void DeferredBackend::Run(StreamView stream, std::function<void()> work) {
@@ -137,13 +134,15 @@ DeferredBackend::Queue* DeferredBackend::ChooseQueue(bool is_idle) {
 }
 
 void DeferredBackend::Work() {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   bool is_idle = false;
   while (true) {
     Queue* const queue = ChooseQueue(is_idle);
     if (queue == nullptr) {
       if (stopping_ && is_idle) return;
-      is_idle = changed_.wait_for(lock, std::chrono::milliseconds(1)) == std::cv_status::timeout;
+      const auto has_changed = [this, before = num_changes_]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                                   mutex_) { return num_changes_ != before; };
+      is_idle = !mutex_.AwaitWithTimeout(has_changed, absl::Milliseconds(1));
       continue;
     }
     is_idle = false;
@@ -151,23 +150,22 @@ void DeferredBackend::Work() {
     queue->tasks.pop_front();
     if (task.work) {
       queue->is_busy = true;
-      lock.unlock();
+      mutex_.Unlock();
       task.work();
-      lock.lock();
+      mutex_.Lock();
       queue->is_busy = false;
     } else if (!task.is_wait) {
       task.mark->reached = task.number;
     }
-    changed_.notify_all();
   }
 }
 
 void DeferredBackend::Synchronize(StreamView stream) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   Queue& queue = QueueOf(stream);
   ++waiters_;
-  changed_.notify_all();
-  changed_.wait(lock, [&] { return queue.tasks.empty() && !queue.is_busy; });
+  ++num_changes_;
+  mutex_.Await([&queue] { return queue.tasks.empty() && !queue.is_busy; });
   --waiters_;
 }
 
@@ -176,7 +174,7 @@ absl::StatusOr<std::unique_ptr<kernels::Buffer>> DeferredBackend::Allocate(int64
 }
 absl::StatusOr<std::unique_ptr<kernels::Stream>> DeferredBackend::MakeStream(
     kernels::StreamPurpose) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   side_.push_back(std::make_unique<Queue>());
   return std::make_unique<DeferredStream>(side_.back().get());
 }
@@ -185,18 +183,18 @@ absl::StatusOr<std::unique_ptr<kernels::Event>> DeferredBackend::MakeEvent() {
 }
 
 void DeferredBackend::StallSideStreams(bool stall) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   stalls_ = stall;
-  changed_.notify_all();
+  ++num_changes_;
 }
 void DeferredBackend::FailEvents(const absl::Status& status) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   event_error_ = status;
 }
 
 void* DeferredBackend::Translate(const void* device) const {
   if (device == nullptr) return nullptr;
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto* address = static_cast<const char*>(device);
   auto it = memory_.upper_bound(address);
   ANYORDER_CHECK(it != memory_.begin()) << "host memory where device memory should be";

@@ -7,18 +7,17 @@
 
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
@@ -78,26 +77,27 @@ class DeferredBackend final : public ForwardingBackend {
   };
 
   void Enqueue(const kernels::Operation& operation, StreamView stream) override;
-  Queue& QueueOf(StreamView stream) {
+  Queue& QueueOf(StreamView stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stream.handle == nullptr ? main_ : *static_cast<Queue*>(stream.handle);
   }
   void Push(StreamView stream, Task task);
-  Queue* ChooseQueue(bool is_idle);
+  Queue* ChooseQueue(bool is_idle) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Work();
 
   const Lag lag_;
   std::string device_id_ = "device";
-  std::mt19937_64 random_;
 
-  mutable std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<const char*, std::pair<int64_t, char*>> memory_;  // device address: bytes, host's
-  Queue main_;
-  std::vector<std::unique_ptr<Queue>> side_;
-  int waiters_ = 0;
-  bool stalls_ = false;
-  bool stopping_ = false;
-  absl::Status event_error_;
+  mutable Mutex mutex_;
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
+  // Device address: bytes, host's.
+  std::map<const char*, std::pair<int64_t, char*>> memory_ ABSL_GUARDED_BY(mutex_);
+  Queue main_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<Queue>> side_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_changes_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that may give the device work
+  int waiters_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stalls_ ABSL_GUARDED_BY(mutex_) = false;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status event_error_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // last: uses all of the above
 };
 

@@ -12,15 +12,15 @@
 namespace anyorder::testing {
 
 void FakeWire::Send(int from, int to, std::vector<char> bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   messages_[{from, to}].push_back(std::move(bytes));
-  changed_.notify_all();
 }
 
 std::vector<char> FakeWire::Receive(int from, int to) {
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   auto& queue = messages_[{from, to}];
-  changed_.wait(lock, [&] { return is_closed_ || !queue.empty(); });
+  mutex_.Await([&]()
+                   ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return is_closed_ || !queue.empty(); });
   if (queue.empty()) return {};
   std::vector<char> bytes = std::move(queue.front());
   queue.pop_front();
@@ -28,9 +28,8 @@ std::vector<char> FakeWire::Receive(int from, int to) {
 }
 
 void FakeWire::Close() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   is_closed_ = true;
-  changed_.notify_all();
 }
 
 namespace {

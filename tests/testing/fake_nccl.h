@@ -5,14 +5,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <utility>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "dist/nccl_library.h"
 #include "tests/testing/deferred_backend.h"
 
@@ -27,10 +26,9 @@ class FakeWire {
   void Close();
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::pair<int, int>, std::deque<std::vector<char>>> messages_;
-  bool is_closed_ = false;
+  Mutex mutex_;
+  std::map<std::pair<int, int>, std::deque<std::vector<char>>> messages_ ABSL_GUARDED_BY(mutex_);
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 struct NcclFaults {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/file_system.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -44,7 +44,7 @@ class FaultFileSystem final : public FileSystem {
 
   // From now on `call` fails with `error_number` on paths that contain `path_part`, `times` times.
   void Break(FaultyCall call, std::string path_part, int error_number, int times) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     chosen_ = call;
     path_part_ = std::move(path_part);
     error_number_ = error_number;
@@ -54,7 +54,7 @@ class FaultFileSystem final : public FileSystem {
   // all later ones, too. A failing write leaves half its bytes; `happens` calls are carried out and
   // fail all the same.
   void BreakCall(int64_t index, int error_number, bool is_sticky, bool happens = false) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     broken_index_ = num_calls_ + index;
     error_number_ = error_number;
     is_sticky_ = is_sticky;
@@ -63,7 +63,7 @@ class FaultFileSystem final : public FileSystem {
     num_faults_ = 0;
   }
   void Heal() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     broken_index_ = -1;
     chosen_ = FaultyCall::kNone;
   }
@@ -81,7 +81,7 @@ class FaultFileSystem final : public FileSystem {
   // The first call that BreakCall broke, and its path.
   FaultyCall fault() const { return fault_; }
   std::string fault_path() const {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return fault_path_;
   }
 
@@ -197,7 +197,7 @@ class FaultFileSystem final : public FileSystem {
   absl::Status Check(FaultyCall call, const std::string& path) {
     const int64_t index = num_calls_++;
     if (before_call_) before_call_(index, call, path);
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     const bool by_index =
         broken_index_ >= 0 && (is_sticky_ ? index >= broken_index_ : index == broken_index_);
     const bool by_path = chosen_ == call && absl::StrContains(path, path_part_) && left_-- > 0;
@@ -220,14 +220,14 @@ class FaultFileSystem final : public FileSystem {
   std::atomic<int64_t> free_bytes_ = -1;
   std::atomic<FaultyCall> fault_ = FaultyCall::kNone;
 
-  mutable std::mutex mutex_;  // below
-  FaultyCall chosen_ = FaultyCall::kNone;
-  std::string path_part_;
-  int error_number_ = 0;
-  int left_ = 0;
-  int64_t broken_index_ = -1;
-  bool is_sticky_ = false;
-  std::string fault_path_;
+  mutable Mutex mutex_;
+  FaultyCall chosen_ ABSL_GUARDED_BY(mutex_) = FaultyCall::kNone;
+  std::string path_part_ ABSL_GUARDED_BY(mutex_);
+  int error_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int left_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t broken_index_ ABSL_GUARDED_BY(mutex_) = -1;
+  bool is_sticky_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string fault_path_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace anyorder::ckpt

@@ -63,7 +63,7 @@ void FencedBackend::CopyToHost(const void* device, void* host, int64_t bytes, St
     const Opening opening(*memory_);
     ForwardingBackend::CopyToHost(device, copy.bytes.data(), bytes, stream);
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   copies_.push_back(std::move(copy));
 }
 
@@ -95,7 +95,7 @@ void FencedBackend::CheckNotRecording(const char* what) const {
 }
 
 void FencedBackend::GiveCopies() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   for (const HostCopy& copy : copies_) std::memcpy(copy.host, copy.bytes.data(), copy.bytes.size());
   copies_.clear();
 }

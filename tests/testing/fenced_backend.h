@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "core/base/mutex.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
@@ -65,8 +65,8 @@ class FencedBackend : public ForwardingBackend {
   void CheckRange(const void* data, int64_t bytes) const;
 
   const std::shared_ptr<FencedMemory> memory_;
-  std::mutex mutex_;
-  std::vector<HostCopy> copies_;  // asked for, not waited for
+  Mutex mutex_;
+  std::vector<HostCopy> copies_ ABSL_GUARDED_BY(mutex_);  // asked for, not waited for
   int64_t num_synchronizations_ = 0;
   // Sizes of all arguments of each recorded sequence, in order.
   int64_t num_repeated_graphs_ = 0;

@@ -68,7 +68,7 @@ FencedMemory::~FencedMemory() {
 }
 
 void* FencedMemory::Allocate(int64_t bytes) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_CHECK(openings_ == 0) << "memory is allocated while an operation runs";
   const int64_t size = (bytes / kPage + 1) * kPage;
   if (size > kRoom - used_) return nullptr;
@@ -79,7 +79,7 @@ void* FencedMemory::Allocate(int64_t bytes) {
 }
 
 void FencedMemory::Free(void* data) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const auto block = blocks_.find(static_cast<char*>(data));
   ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block";
   // The addresses are not used again.
@@ -88,7 +88,7 @@ void FencedMemory::Free(void* data) {
 }
 
 bool FencedMemory::Contains(const void* data, int64_t bytes) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   char* const begin = static_cast<char*>(const_cast<void*>(data));
   auto block = blocks_.upper_bound(begin);
   if (block == blocks_.begin()) return false;
@@ -102,12 +102,12 @@ bool FencedMemory::Touches(const void* data, int64_t bytes) const {
 }
 
 void FencedMemory::Open() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (openings_++ == 0) Protect(PROT_READ | PROT_WRITE);
 }
 
 void FencedMemory::Close() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (--openings_ == 0) Protect(PROT_NONE);
 }
 

@@ -4,7 +4,8 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
+
+#include "core/base/mutex.h"
 
 namespace anyorder::testing {
 
@@ -37,13 +38,14 @@ class FencedMemory {
  private:
   void Open();
   void Close();
-  void Protect(int access) const;
+  void Protect(int access) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  mutable std::mutex mutex_;
-  int openings_ = 0;
+  mutable Mutex mutex_;
+  int openings_ ABSL_GUARDED_BY(mutex_) = 0;
   char* begin_ = nullptr;
-  int64_t used_ = 0;  // bytes from begin_ on that have ever been allocated, whole pages
-  std::map<char*, int64_t> blocks_;  // sizes by their begin
+  // Bytes from begin_ on that have ever been allocated, whole pages.
+  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<char*, int64_t> blocks_ ABSL_GUARDED_BY(mutex_);  // sizes by their begin
 };
 
 }  // namespace anyorder::testing

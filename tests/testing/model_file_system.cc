@@ -97,7 +97,7 @@ class ModelFileSystem::File final : public WritableFile,
 
   int64_t size() const override { return static_cast<int64_t>(node_->content.size()); }
   absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
-    const std::lock_guard<std::mutex> lock(fs_->mutex_);
+    const MutexLock lock(&fs_->mutex_);
     if (offset + bytes > size()) return absl::OutOfRangeError("model: the file ends too early");
     node_->content.copy(static_cast<char*>(dst), bytes, offset);
     return absl::OkStatus();
@@ -106,7 +106,7 @@ class ModelFileSystem::File final : public WritableFile,
  private:
   template <typename Change>
   absl::Status Mutate(const Change& change) {
-    const std::lock_guard<std::mutex> lock(fs_->mutex_);
+    const MutexLock lock(&fs_->mutex_);
     return fs_->Step(change);
   }
 
@@ -158,7 +158,7 @@ absl::Status ModelFileSystem::Enter(const std::string& path, const NodePtr& node
 
 absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const std::string& path,
                                                                          bool) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (Find(path).ok()) return absl::AlreadyExistsError(path);
   const NodePtr node = std::make_shared<Node>();
   ANYORDER_RETURN_IF_ERROR(Enter(path, node));
@@ -167,7 +167,7 @@ absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const s
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
     const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   if (node->is_directory) return absl::InvalidArgumentError(path);
   return std::make_unique<File>(this, node);
@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
 
 absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
     const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   absl::StatusOr<NodePtr> node = Find(path);
   if (!node.ok()) {
     node = std::make_shared<Node>();
@@ -185,7 +185,7 @@ absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
 }
 
 absl::Status ModelFileSystem::MakeDirectory(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   if (Find(path).ok()) return absl::AlreadyExistsError(path);
   const NodePtr node = std::make_shared<Node>();
   node->is_directory = true;
@@ -193,7 +193,7 @@ absl::Status ModelFileSystem::MakeDirectory(const std::string& path) {
 }
 
 absl::Status ModelFileSystem::Rename(const std::string& from, const std::string& to) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(from));
   if (ParentPath(from) != ParentPath(to)) {
     return absl::UnimplementedError("model: rename stays within a directory");
@@ -206,20 +206,20 @@ absl::Status ModelFileSystem::Rename(const std::string& from, const std::string&
 }
 
 absl::Status ModelFileSystem::RemoveFile(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_RETURN_IF_ERROR(Find(path).status());
   return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::RemoveDirectory(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   if (!node->entries.empty()) return absl::FailedPreconditionError(path);
   return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   return Step([&] {
     node->durable_entries = node->entries;
@@ -228,7 +228,7 @@ absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<std::string>> ModelFileSystem::ListDirectory(const std::string& path) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   std::vector<std::string> names;
   for (const auto& [name, child] : node->entries) names.push_back(name);
@@ -267,7 +267,7 @@ void ModelFileSystem::CrashNode(Node* node, CrashMode mode, std::mt19937_64* ran
 }
 
 void ModelFileSystem::Overwrite(const std::string& path, std::string content) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   absl::StatusOr<NodePtr> node = Find(path);
   if (!node.ok()) {
     node = std::make_shared<Node>();
@@ -289,7 +289,8 @@ ModelFileSystem::NodePtr ModelFileSystem::Copy(const Node& node) {
 }
 
 void ModelFileSystem::CopyFrom(const ModelFileSystem& other) {
-  const std::scoped_lock lock(mutex_, other.mutex_);
+  const MutexLock lock(&mutex_);
+  const MutexLock other_lock(&other.mutex_);
   root_ = Copy(*other.root_);
 }
 
@@ -305,18 +306,18 @@ uint64_t ModelFileSystem::FingerprintOf(const Node& node) {
 }
 
 uint64_t ModelFileSystem::Fingerprint(const std::string& path) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   const absl::StatusOr<NodePtr> node = Find(path);
   return node.ok() ? FingerprintOf(**node) : 0;
 }
 
 std::string ModelFileSystem::Contents(const std::string& path) const {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   return (*Find(path))->content;
 }
 
 void ModelFileSystem::Restart(CrashMode mode, uint64_t seed) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::mt19937_64 random(seed);
   CrashNode(root_.get(), mode, &random);
   is_down_ = false;

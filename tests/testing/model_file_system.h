@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <random>
 #include <string>
 #include <utility>
@@ -20,6 +19,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
+#include "core/base/mutex.h"
 
 namespace anyorder::ckpt {
 
@@ -40,10 +40,14 @@ class ModelFileSystem : public FileSystem {
   ModelFileSystem();
   ~ModelFileSystem() override;
 
-  int64_t num_operations() const { return num_operations_; }
+  int64_t num_operations() const {
+    const MutexLock lock(&mutex_);
+    return num_operations_;
+  }
   // The power goes at operation `operation` (counted from 0 over the life of the object): it and
   // all later calls fail. Its effect may still have reached the drive's cache.
   void CrashAt(int64_t operation, bool reaches_drive) {
+    const MutexLock lock(&mutex_);
     crash_at_ = operation;
     crash_reaches_drive_ = reaches_drive;
   }
@@ -79,27 +83,30 @@ class ModelFileSystem : public FileSystem {
   using NodePtr = std::shared_ptr<Node>;  // shared by a directory and open files, as inodes are
   using Change = std::vector<std::pair<std::string, NodePtr>>;  // null: the name goes
 
-  absl::StatusOr<NodePtr> Find(const std::string& path) const;
-  absl::StatusOr<NodePtr> FindDirectory(const std::string& path) const;
+  absl::StatusOr<NodePtr> Find(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<NodePtr> FindDirectory(const std::string& path) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Counts an operation, and carries it out if it still gets to the drive. An error: the power is
   // gone.
   template <typename Operation>
-  absl::Status Step(const Operation& operation);
+  absl::Status Step(const Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Apply(const Change& change, std::map<std::string, NodePtr>* entries);
-  absl::Status ChangeDirectory(const std::string& directory, const Change& change);
+  absl::Status ChangeDirectory(const std::string& directory, const Change& change)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The name `path` becomes `node`'s.
-  absl::Status Enter(const std::string& path, const NodePtr& node);
+  absl::Status Enter(const std::string& path, const NodePtr& node)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static NodePtr Copy(const Node& node);
   static uint64_t FingerprintOf(const Node& node);
   void CrashNode(Node* node, CrashMode mode, std::mt19937_64* random);
 
-  mutable std::mutex mutex_;
-  NodePtr root_;
-  int64_t num_operations_ = 0;
-  int64_t crash_at_ = -1;
-  bool crash_reaches_drive_ = false;
+  mutable Mutex mutex_;
+  NodePtr root_ ABSL_GUARDED_BY(mutex_);
+  int64_t num_operations_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t crash_at_ ABSL_GUARDED_BY(mutex_) = -1;
+  bool crash_reaches_drive_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_down_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> num_open_files_ = 0;
-  bool is_down_ = false;
 };
 
 }  // namespace anyorder::ckpt

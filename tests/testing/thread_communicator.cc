@@ -1,15 +1,14 @@
 #include "tests/testing/thread_communicator.h"
 
-#include <condition_variable>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/mutex.h"
 
 namespace anyorder::testing {
 namespace {
@@ -24,26 +23,21 @@ struct Message {
 class Mailbox {
  public:
   void Put(int from, Message message) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     messages_[from].push_back(std::move(message));
-    if (awaited_ == from) changed_.notify_one();
   }
   Message Take(int from) {
-    std::unique_lock<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     std::deque<Message>& queue = messages_[from];
-    awaited_ = from;
-    changed_.wait(lock, [&] { return !queue.empty(); });
-    awaited_ = -1;
+    mutex_.Await([&queue] { return !queue.empty(); });
     Message message = std::move(queue.front());
     queue.pop_front();
     return message;
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int awaited_ = -1;  // whose message its rank waits for; a thousand ranks are not woken for others
-  std::map<int, std::deque<Message>> messages_;
+  Mutex mutex_;
+  std::map<int, std::deque<Message>> messages_ ABSL_GUARDED_BY(mutex_);
 };
 
 class ThreadCommunicator final : public dist::Communicator {

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <utility>
@@ -14,6 +13,7 @@
 
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -148,9 +148,9 @@ absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) 
 
 // Once for each place: some programs read the ledger again and again.
 void WarnOfFragment(const std::string& place) {
-  static std::mutex mutex;
-  static auto* const told = new std::set<std::string>;
-  const std::lock_guard<std::mutex> lock(mutex);
+  static Mutex mutex;
+  static auto* const told ABSL_PT_GUARDED_BY(mutex) = new std::set<std::string>;
+  const MutexLock lock(&mutex);
   if (!told->insert(place).second) return;
   LogWarning(absl::StrCat(place, ": left out the fragment of a record that could not be written"));
 }

@@ -4,28 +4,29 @@
 #include <gtest/gtest.h>
 
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+
+#include "core/base/mutex.h"
 
 namespace anyorder {
 namespace {
 
 // What a reader has taken, who may hold everything up.
 struct Reader {
-  std::mutex held_up;
-  std::mutex mutex;
-  std::string taken;
+  Mutex held_up;
+  Mutex mutex;
+  std::string taken ABSL_GUARDED_BY(mutex);
 
   void Take(absl::string_view bytes) {
-    const std::lock_guard<std::mutex> wait(held_up);
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock wait(&held_up);
+    const MutexLock lock(&mutex);
     absl::StrAppend(&taken, bytes);
   }
   std::string Taken() {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(&mutex);
     return taken;
   }
 };
@@ -44,7 +45,7 @@ TEST(BoundedWriterTest, AReaderWhoTakesNothingHoldsNobodyUpAndLearnsWhatIsMissin
   BoundedWriter writer([reader](absl::string_view bytes) { reader->Take(bytes); });
   const std::string line = std::string(1023, 'x') + "\n";
   {
-    const std::lock_guard<std::mutex> hold(reader->held_up);
+    const MutexLock hold(&reader->held_up);
     for (int i = 0; i < 3000; ++i) writer.Write(line);  // ends at all
   }
   while (reader->Taken().find("dropped") == std::string::npos) std::this_thread::yield();
@@ -54,7 +55,7 @@ TEST(BoundedWriterTest, AReaderWhoTakesNothingHoldsNobodyUpAndLearnsWhatIsMissin
 
 TEST(BoundedWriterTest, ItCanBeLeftWhileItsReaderTakesNothing) {
   const auto reader = std::make_shared<Reader>();
-  const std::lock_guard<std::mutex> hold(reader->held_up);
+  const MutexLock hold(&reader->held_up);
   auto writer =
       std::make_unique<BoundedWriter>([reader](absl::string_view bytes) { reader->Take(bytes); });
   writer->Write("never taken");

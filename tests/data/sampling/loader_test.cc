@@ -87,7 +87,7 @@ TEST(BatchLoaderTest, LongWaitsAreTold) {
                             told.push_back(is_waiting);
                             if (is_step_3 && is_waiting) sampler.is_told = true;
                           },
-                      .wait_to_tell = std::chrono::milliseconds(1)});
+                      .wait_to_tell = absl::Milliseconds(1)});
   for (int64_t step = 0; step < 3; ++step) EXPECT_TRUE(loader.Next().ok());
   told.clear();
   is_step_3 = true;

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/monotonic_clock.h"
+#include "core/base/mutex.h"
 #include "tests/launcher/serve/fake_service.h"
 
 namespace anyorder::launcher {
@@ -25,28 +24,26 @@ class GatedService : public FakeTextService {
  public:
   GatedService() {
     before_call = [this] {
-      std::unique_lock<std::mutex> lock(mutex_);
+      const MutexLock lock(&mutex_);
       ++num_begun_;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return num_begun_ <= num_allowed_; });
+      mutex_.Await(
+          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_begun_ <= num_allowed_; });
     };
   }
 
   void Allow(int calls) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     num_allowed_ += calls;
-    changed_.notify_all();
   }
   void AwaitBegun(int calls) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    changed_.wait(lock, [&] { return num_begun_ >= calls; });
+    const MutexLock lock(&mutex_);
+    mutex_.Await([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return num_begun_ >= calls; });
   }
 
  private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int num_begun_ = 0;
-  int num_allowed_ = 0;
+  Mutex mutex_;
+  int num_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int num_allowed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 // Opens the service's gate at its end, which a test that returns early else waits for.
