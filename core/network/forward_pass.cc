@@ -15,18 +15,12 @@ void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const bool last = layer == num_layers - 1;
     // What the last layer of a pre-LN network writes is normalised once more.
-    const TensorView last_output = pre_norm ? a.final_sum : a.output;
+    const TensorView last_output = pre_norm ? a.final_norm.sum : a.output;
     KeepStates(context, layer);
     AttentionBlockForward(context, tables, layer);
     FeedForwardBlockForward(context, layer, last ? last_output : a.layers[layer + 1].input);
   }
-  if (pre_norm) NormForward(context, FinalNorm(context), a.output);
-}
-
-NormTensors FinalNorm(const StepContext& context) {
-  const Activations& a = context.activations;
-  return {context.weights.final_norm_gamma, context.weights.final_norm_beta, a.final_sum,
-          a.final_mean, a.final_rstd};
+  if (pre_norm) NormForward(context, {context.weights.final_norm, a.final_norm}, a.output);
 }
 
 }  // namespace anyorder

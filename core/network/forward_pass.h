@@ -14,7 +14,4 @@ namespace anyorder {
 void ForwardPass(const StepContext& context, const EmbeddingBlock& embedding,
                  const AttentionTables& tables);
 
-// The LayerNorm after the last layer, of a pre-LN network.
-NormTensors FinalNorm(const StepContext& context);
-
 }  // namespace anyorder

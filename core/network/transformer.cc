@@ -216,9 +216,9 @@ class TransformerNetwork final : public Transformer {
 
   void Backward(const StepContext& context) {
     if (shape_.model.pre_norm()) {
-      const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_sum.dim(0));
-      NormBackward(context, FinalNorm(context),
-                   {gradients_.final_norm_gamma, gradients_.final_norm_beta}, dlast, dlast);
+      const TensorView dlast = Rows(activations_.dinput, 0, activations_.final_norm.sum.dim(0));
+      NormBackward(context, {weights_.final_norm, activations_.final_norm}, gradients_.final_norm,
+                   dlast, dlast);
     }
     // Heads come last in the flat space and are done; what they share with the input, as the
     // embedding, comes first.

@@ -107,18 +107,10 @@ std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& count
                       "; --no-filter keeps what the quality filter drops");
 }
 
-// The model in the file `vocab`, which must be a good one; "" if none is named.
-absl::StatusOr<std::string> ReadGivenModel(const std::string& vocab) {
-  if (vocab.empty()) return std::string();
-  ANYORDER_ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
-  ANYORDER_RETURN_IF_ERROR(Tokenizer::Load(model, vocab).status());
-  return model;
-}
-
-// The tokenizer that --tokenizer names; none if it names none.
-absl::StatusOr<std::optional<DatasetVocabulary>> ReadOtherTokenizer(const PrepOptions& options) {
-  if (options.tokenizer.empty()) return std::nullopt;
-  return ReadEncodingVocabulary(options.tokenizer, options.declared, options.text.letter_case);
+// None if there is one to train.
+absl::StatusOr<std::optional<DatasetVocabulary>> ReadGiven(const PrepOptions& options) {
+  return ReadGivenVocabulary(options.vocab, options.tokenizer, options.declared,
+                             options.text.letter_case);
 }
 
 // One run from scan to publication.
@@ -129,14 +121,12 @@ class Preparation {
   absl::StatusOr<PrepSummary> Run() {
     const ProgressLine total("", 0, true);
     ANYORDER_RETURN_IF_ERROR(Validate(options_));
-    ANYORDER_ASSIGN_OR_RETURN(given_model_, ReadGivenModel(options_.vocab));
-    ANYORDER_ASSIGN_OR_RETURN(other_, ReadOtherTokenizer(options_));
-    if (other_) given_model_ = other_->bytes;
+    ANYORDER_ASSIGN_OR_RETURN(given_, ReadGiven(options_));
     ANYORDER_RETURN_IF_ERROR(FindFiles());
     // At once, too: whether Python has what is needed.
     if (IsAsWritten() && options_.part != PrepPart::kMerge)
       ANYORDER_RETURN_IF_ERROR(
-          TokenizerProcess::Start(options_.tokenizer_script, other_->path).status());
+          TokenizerProcess::Start(options_.tokenizer_script, given_->path).status());
     ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
     staging_.emplace(std::move(staging));
     const absl::Status status = Work();
@@ -156,7 +146,7 @@ class Preparation {
   };
 
   // Hugging Face's tokenizer encodes documents as they are written, in processes of Python.
-  bool IsAsWritten() const { return other_ && other_->file == kHuggingFaceFile; }
+  bool IsAsWritten() const { return given_ && given_->is_hugging_face(); }
 
   absl::Status FindFiles() {
     ANYORDER_ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
@@ -209,7 +199,7 @@ class Preparation {
   void ForgetEmptyWork() {
     // Others may work on it, or it waits for them.
     const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
-    const bool has_trained_model = given_model_.empty() && staging_->Exists(staging_->ModelPath());
+    const bool has_trained_model = !given_ && staging_->Exists(staging_->ModelPath());
     const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
     if ((has_work || is_shared) && !is_hopeless_) return;
     // The error that led here matters more than one of the clean-up.
@@ -264,17 +254,15 @@ class Preparation {
     identity.options["table"] =
         absl::StrCat(options_.text.table.has_header ? "header" : "no header",
                      options_.text.table.has_quotes ? ", quotes" : "");
-    if (other_) {
-      identity.options["tokenizer"] = other_->Digest();
-      for (const auto& [field, member] : kVocabIdFields)
-        identity.options[absl::StrCat(field, "_id")] = absl::StrCat(other_->ids.*member);
-    } else if (options_.vocab.empty()) {
+    if (!options_.tokenizer.empty()) {
+      AddTokenizer(*given_, identity);
+    } else if (!given_) {
       identity.options["vocab_size"] = absl::StrCat(options_.vocabulary.size);
       if (options_.vocabulary.min_count > 1)
         identity.options["min_count"] = absl::StrCat(options_.vocabulary.min_count);
       identity.options["vocab_sample_bytes"] = absl::StrCat(options_.vocab_sample_bytes);
     } else {
-      identity.options["vocab"] = DigestOf(given_model_).Hex();
+      identity.options["vocab"] = DigestOf(given_->bytes).Hex();
     }
     for (size_t i = 0; i < files_.size(); ++i)
       identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
@@ -286,22 +274,26 @@ class Preparation {
   }
 
   absl::Status ObtainModel() {
-    model_ = given_model_;
+    std::string model;
     if (staging_->Exists(staging_->ModelPath())) {
-      ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(staging_->ModelPath()));
+      ANYORDER_ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath()));
     } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
       return FailedPrecondition("the plan in '", staging_->folder(),
                                 "' has no vocabulary yet; run --plan to its end");
     } else {
-      if (model_.empty()) {
-        ANYORDER_ASSIGN_OR_RETURN(model_, TrainModel());
+      if (given_) {
+        model = given_->bytes;
+      } else {
+        ANYORDER_ASSIGN_OR_RETURN(model, TrainModel());
       }
-      ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model_));
+      ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model));
     }
+    if (given_) vocabulary_ = *given_;
     if (IsAsWritten()) return absl::OkStatus();
     ANYORDER_ASSIGN_OR_RETURN(
         Tokenizer tokenizer,
-        other_ ? Tokenizer::LoadOther(*other_) : Tokenizer::Load(model_, staging_->ModelPath()));
+        given_ ? Tokenizer::LoadOther(*given_) : Tokenizer::Load(model, staging_->ModelPath()));
+    if (!given_) vocabulary_ = VocabularyOf(tokenizer, std::move(model), "");
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
@@ -411,8 +403,8 @@ class Preparation {
       ANYORDER_ASSIGN_OR_RETURN(
           process_, TokenizerProcess::Start(options_.tokenizer_script, staging_->ModelPath()));
     }
-    return EncodeUnitAsWritten(file, unit.range, options_.text, *process_, other_->size, out_path,
-                               done);
+    return EncodeUnitAsWritten(file, unit.range, options_.text, *process_, vocabulary_.size,
+                               out_path, done);
   }
 
   absl::Status EncodeUnits() {
@@ -462,16 +454,13 @@ class Preparation {
       is_hopeless_ = true;
       return absl::DataLossError(NoneLeft(read, counts));
     }
-    const std::string file = other_ ? other_->file : kTokenizerFile;
     ANYORDER_RETURN_IF_ERROR(
-        WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", file), model_));
-    DatasetIndex start =
-        other_ ? StartIndex(*other_, options_.shard_tokens, decisions.corpus_digest)
-               : StartIndex(*tokenizer_, model_, options_.shard_tokens, decisions.corpus_digest);
+        StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
     ANYORDER_ASSIGN_OR_RETURN(
         DatasetIndex index,
-        WriteDataset(paths, decisions, staging_->OutFolder(), std::move(start),
-                     other_ ? other_->is_start_piece : tokenizer_->is_start_piece()));
+        WriteDataset(paths, decisions, staging_->OutFolder(),
+                     StartIndex(vocabulary_, options_.shard_tokens, decisions.corpus_digest),
+                     vocabulary_.is_start_piece));
     index.settings = Settings(options_, IsAsWritten());
     index.counts = std::move(counts);
     return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
@@ -492,8 +481,7 @@ class Preparation {
   }
 
   const PrepOptions& options_;
-  std::string given_model_;
-  std::optional<DatasetVocabulary> other_;  // --tokenizer
+  std::optional<DatasetVocabulary> given_;
   std::vector<InputFile> files_;
   std::vector<std::string> file_digests_;
   std::vector<Unit> units_;
@@ -501,7 +489,7 @@ class Preparation {
   uint64_t stored_bytes_ = 0;
   uint64_t text_bytes_ = 0;
   std::optional<Staging> staging_;
-  std::string model_;
+  DatasetVocabulary vocabulary_;               // given, or trained
   std::optional<Tokenizer> tokenizer_;         // but of IsAsWritten
   std::unique_ptr<TokenizerProcess> process_;  // in a worker, of IsAsWritten
   PrepSummary summary_;
@@ -512,8 +500,7 @@ class Preparation {
 
 absl::Status CheckPrep(const PrepOptions& options) {
   ANYORDER_RETURN_IF_ERROR(Validate(options));
-  ANYORDER_RETURN_IF_ERROR(ReadGivenModel(options.vocab).status());
-  ANYORDER_RETURN_IF_ERROR(ReadOtherTokenizer(options).status());
+  ANYORDER_RETURN_IF_ERROR(ReadGiven(options).status());
   ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
   return Staging::Check(options.output);
 }

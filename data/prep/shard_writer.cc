@@ -101,18 +101,6 @@ DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_toke
   return index;
 }
 
-DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
-                        std::string corpus_digest) {
-  return StartIndex({.file = kTokenizerFile,
-                     .bytes = model,
-                     .path = "",
-                     .declared = "",
-                     .size = tokenizer.vocab_size(),
-                     .ids = tokenizer.vocab_ids(),
-                     .is_start_piece = {}},
-                    shard_tokens, std::move(corpus_digest));
-}
-
 ShardWriter::ShardWriter(std::string directory, DatasetIndex index,
                          const std::vector<bool>& is_start_piece)
     : directory_(std::move(directory)),

@@ -16,7 +16,6 @@
 namespace anyorder::data {
 
 class Hdf5ImageWriter;
-class Tokenizer;
 struct DatasetVocabulary;
 
 // Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
@@ -24,9 +23,6 @@ absl::Status CheckShardTokens(uint64_t shard_tokens);
 
 // What dataset.json says before the text is known.
 DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_tokens,
-                        std::string corpus_digest);
-// The same of XLNet's layout. `model` is what `tokenizer` was loaded from.
-DatasetIndex StartIndex(const Tokenizer& tokenizer, const std::string& model, uint64_t shard_tokens,
                         std::string corpus_digest);
 
 // Writes a file of the dataset and returns its entry. Errors: those of the disk.

@@ -96,6 +96,25 @@ absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
 
 }  // namespace
 
+void AddTokenizer(const DatasetVocabulary& vocabulary, PlanIdentity& identity) {
+  identity.options["tokenizer"] = vocabulary.Digest();
+  for (const auto& [field, member] : kVocabIdFields)
+    identity.options[absl::StrCat(field, "_id")] = absl::StrCat(vocabulary.ids.*member);
+}
+
+absl::Status PublishWhole(const std::string& output, const PlanIdentity& identity,
+                          const std::function<absl::Status(const std::string& folder)>& write) {
+  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(output));
+  ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
+  absl::Status status;
+  if (!staging.IsPublished()) {
+    status = write(staging.OutFolder());
+    if (status.ok()) status = staging.Publish();
+  }
+  const absl::Status removed = staging.Remove();
+  return status.ok() ? removed : status;
+}
+
 Staging::Staging(const std::string& output)
     : output_(output), folder_(absl::StrCat(output, "/", kFolder)) {}
 

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/unique_fd.h"
+#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 
@@ -33,6 +35,14 @@ struct PlanIdentity {
   };
   std::vector<Input> inputs;
 };
+// That texts are encoded by this tokenizer and no other.
+void AddTokenizer(const DatasetVocabulary& vocabulary, PlanIdentity& identity);
+
+// The whole of a preparation that takes little time, so that no part of it is worth keeping: a
+// staging folder of this plan, in which write(folder) leaves the dataset's files, then OUTPUT.
+// Errors: those of Staging and `write`.
+absl::Status PublishWhole(const std::string& output, const PlanIdentity& identity,
+                          const std::function<absl::Status(const std::string& folder)>& write);
 
 class Staging {
  public:

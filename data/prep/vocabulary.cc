@@ -204,21 +204,37 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
   return vocabulary;
 }
 
-absl::StatusOr<DatasetVocabulary> ReadEncodingVocabulary(const std::string& path,
-                                                         const DeclaredVocabulary& declared,
-                                                         LetterCase letter_case) {
-  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(path, declared));
+absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
+    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared,
+    LetterCase letter_case) {
+  if (tokenizer.empty() && vocab.empty()) return std::nullopt;
+  if (tokenizer.empty()) {
+    ANYORDER_ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
+    ANYORDER_ASSIGN_OR_RETURN(const Tokenizer loaded, Tokenizer::Load(model, vocab));
+    return VocabularyOf(loaded, std::move(model), vocab);
+  }
+  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(tokenizer, declared));
   if (vocabulary.file == kDeclaredFile) {
-    return InvalidArgument("dataset '", path,
+    return InvalidArgument("dataset '", tokenizer,
                            "' knows no tokenizer, only the ids that were declared for its tokens; "
                            "encode the text elsewhere and pass --tokens");
   }
-  if (vocabulary.file == kHuggingFaceFile && letter_case == LetterCase::kUncased) {
+  if (vocabulary.is_hugging_face() && letter_case == LetterCase::kUncased) {
     return absl::InvalidArgumentError(
         "--case uncased is not for a tokenizer.json, which lower-cases by itself if it should; "
         "leave it out");
   }
   return vocabulary;
+}
+
+DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path) {
+  return {.file = kTokenizerFile,
+          .bytes = std::move(model),
+          .path = std::move(path),
+          .declared = "",
+          .size = tokenizer.vocab_size(),
+          .ids = tokenizer.vocab_ids(),
+          .is_start_piece = tokenizer.is_start_piece()};
 }
 
 absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declared) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,12 @@
 #include "absl/strings/string_view.h"
 
 #include "data/dataset/dataset_index.h"
+#include "data/dataset/shard_format.h"
 #include "data/prep/cleaning.h"
 
 namespace anyorder::data {
+
+class Tokenizer;
 
 // What a user says of a vocabulary. Members of `ids` that are -1, and a size of 0, are not
 // declared.
@@ -34,6 +38,8 @@ struct DatasetVocabulary {
   VocabIds ids;
   std::vector<bool> is_start_piece;  // [size], by id: whether a word may begin there
 
+  // Whether Hugging Face's tokenizer encodes texts, as they are written (tokenizer_process.h).
+  bool is_hugging_face() const { return file == kHuggingFaceFile; }
   std::string Digest() const;  // DatasetIndex::tokenizer_digest
 };
 
@@ -49,11 +55,16 @@ inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 24;
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                                                  const DeclaredVocabulary& declared);
 
-// The same, of a tokenizer that encodes texts of that case. Errors: also InvalidArgument for a
-// dataset that knows no tokenizer, and for a case that a tokenizer.json does not make.
-absl::StatusOr<DatasetVocabulary> ReadEncodingVocabulary(const std::string& path,
-                                                         const DeclaredVocabulary& declared,
-                                                         LetterCase letter_case);
+// What is to encode texts of that case: the tokenizer of --tokenizer as ReadVocabulary reads it,
+// else the model of XLNet's layout of --vocab, else nothing that is given. Errors: also those of
+// Tokenizer::Load; InvalidArgument for a dataset that knows no tokenizer, and for a case that a
+// tokenizer.json does not make.
+absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
+    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared,
+    LetterCase letter_case);
+
+// Of a model of XLNet's layout, which `tokenizer` was loaded from and `path` names.
+DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path);
 
 // A vocabulary of which only the declaration is known. InvalidArgument if that lacks the size or
 // the end of document.

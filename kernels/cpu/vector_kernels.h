@@ -2,8 +2,8 @@
 // run time.
 //
 // Jobs are plain structs of pointers, because the variants must not share inline functions
-// (vector_math.h says why). A job's rows, columns or elements are split by the caller; what a piece
-// computes does not depend on the split.
+// (vector/vector_math.h says why). A job's rows, columns or elements are split by the caller; what
+// a piece computes does not depend on the split.
 
 #pragma once
 

@@ -1,10 +1,10 @@
-// The loops behind vector_kernels.h; compiled once per instruction set, see vector_math.h.
+// The loops behind vector_kernels.h; compiled once per instruction set, see vector/vector_math.h.
 //
 // Rows are walked in blocks of kBlock columns, so that the dropout factors of a block stay in the
 // first cache and every loop over a block is one that the compiler turns into vectors.
 
+#include "kernels/cpu/vector/vector_math.h"
 #include "kernels/cpu/vector_kernels.h"
-#include "kernels/cpu/vector_math.h"
 
 namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
@@ -24,12 +24,14 @@ ANYORDER_INLINE void DropoutFactors(const DropoutJob& job, int64_t row, int64_t 
   const auto first = static_cast<uint32_t>(begin >> 3);
   const int64_t groups = (count + 7) >> 3;
   for (int64_t i = 0; i < groups; i += kWideLanes) {
-    const PhiloxOutput block = Philox7(
+    const PhiloxWords block = Philox7(
         {first + static_cast<uint32_t>(i), row_id, 0xffffffffu, job.site, job.key0, job.key1});
+    const Wide words01 = (block.c[0] & 0xffffffffu) | (block.c[1] << 32);
+    const Wide words23 = (block.c[2] & 0xffffffffu) | (block.c[3] << 32);
 #pragma GCC unroll 8
     for (int lane = 0; lane < kWideLanes; ++lane) {
-      wide[2 * (i + lane) + 0] = block.words01[lane];
-      wide[2 * (i + lane) + 1] = block.words23[lane];
+      wide[2 * (i + lane) + 0] = words01[lane];
+      wide[2 * (i + lane) + 1] = words23[lane];
     }
   }
   // The draws in order: 16-bit pieces of the words, low half first.
@@ -493,9 +495,6 @@ void ByElement(Element element, Arguments... arguments) {
   if (element == Element::kFloat32) return kOfFloats(arguments...);
   kOfBf16(arguments...);
 }
-
-#define ANYORDER_STRING_INNER(x) #x
-#define ANYORDER_STRING(x) ANYORDER_STRING_INNER(x)
 
 }  // namespace
 

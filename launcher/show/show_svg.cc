@@ -53,8 +53,6 @@ std::string Shortened(const std::string& word, size_t most) {
   return word;
 }
 
-enum class Anchor { kStart, kMiddle, kEnd };
-
 class Drawing {
  public:
   Drawing(const Scene& scene, const PictureStyle& style)
@@ -100,18 +98,26 @@ class Drawing {
     return std::max(1.5, std::floor(20 * 760.0 / static_cast<double>(slots)) / 20);
   }
 
+  double LabelSize() const { return cell_ >= 18 ? 12 : 9; }
   double KeyX(size_t k) const { return kMargin + kLabels + cell_ * static_cast<double>(k); }
   double KeyCentre(size_t k) const { return KeyX(k) + cell_ / 2; }
   double KeysEnd() const { return KeyX(scene_.keys.size()); }
 
+  // `anchor`: where in the words x is, unless it is their start: kMiddle, kEnd.
+  static constexpr char kMiddle[] = " text-anchor=\"middle\"";
+  static constexpr char kEnd[] = " text-anchor=\"end\"";
   void Text(double x, double y, double size, const char* css, absl::string_view content,
-            Anchor anchor = Anchor::kStart) {
-    const char* at = anchor == Anchor::kStart    ? ""
-                     : anchor == Anchor::kMiddle ? " text-anchor=\"middle\""
-                                                 : " text-anchor=\"end\"";
+            const char* anchor = "") {
     absl::StrAppend(&body_, "<text x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y), "\" font-size=\"",
-                    SvgNumber(size), "\" class=\"", css, "\"", at, ">", XmlEscaped(content),
+                    SvgNumber(size), "\" class=\"", css, "\"", anchor, ">", XmlEscaped(content),
                     "</text>\n");
+  }
+  // Read upwards, in a column around x.
+  void Upright(double x, double y, double size, const char* css, absl::string_view content,
+               const char* anchor = "") {
+    absl::StrAppend(&body_, "<text transform=\"translate(", SvgNumber(x + size / 3), " ",
+                    SvgNumber(y), ") rotate(-90)\"", anchor, " font-size=\"", SvgNumber(size),
+                    "\" class=\"", css, "\">", XmlEscaped(content), "</text>\n");
   }
 
   void Line(double x0, double y0, double x1, double y1, const char* css, double width) {
@@ -140,25 +146,21 @@ class Drawing {
     const double tokens = top + 84;
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       const ShownSlot& key = scene_.keys[k];
-      const double x = KeyCentre(k);
-      const double size = cell_ >= 18 ? 12 : 9;
-      absl::StrAppend(
-          &body_, "<text transform=\"translate(", SvgNumber(x + size / 3), " ", SvgNumber(tokens),
-          ") rotate(-90)\" font-size=\"", SvgNumber(size), "\" class=\"",
-          IsTarget(key)                    ? "target"
-          : key.kind == SlotKind::kContent ? "ink"
-                                           : "dim",
-          "\">", XmlEscaped(key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9)),
-          "</text>\n");
+      const bool is_content = key.kind == SlotKind::kContent;
+      Upright(KeyCentre(k), tokens, LabelSize(),
+              IsTarget(key) ? "target"
+              : is_content  ? "ink"
+                            : "dim",
+              key.kind == SlotKind::kMemory ? "·" : Shortened(key.token, 9));
     }
-    Text(kMargin + kLabels - 8, tokens + 14, 11, "dim", "slot", Anchor::kEnd);
-    Text(kMargin + kLabels - 8, tokens + 28, 11, "dim", "rank", Anchor::kEnd);
+    Text(kMargin + kLabels - 8, tokens + 14, 11, "dim", "slot", kEnd);
+    Text(kMargin + kLabels - 8, tokens + 28, 11, "dim", "rank", kEnd);
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       const ShownSlot& key = scene_.keys[k];
       const double size = cell_ >= 18 ? 11 : 7.5;
-      Text(KeyCentre(k), tokens + 14, size, "dim", absl::StrCat(key.pos), Anchor::kMiddle);
+      Text(KeyCentre(k), tokens + 14, size, "dim", absl::StrCat(key.pos), kMiddle);
       if (key.kind == SlotKind::kContent)
-        Text(KeyCentre(k), tokens + 28, size, "ink", Scene::RankText(key), Anchor::kMiddle);
+        Text(KeyCentre(k), tokens + 28, size, "ink", Scene::RankText(key), kMiddle);
     }
     y_ = tokens + 36;
   }
@@ -183,7 +185,7 @@ class Drawing {
       absl::StrAppend(&body_, "<path class=\"me\" d=\"M", SvgNumber(x0), " ", SvgNumber(y + 6),
                       "v-4H", SvgNumber(x1), "v4\"/>\n");
       const double size = x1 - x0 < 26 ? 9 : 12;
-      if (x1 - x0 >= 18) Text((x0 + x1) / 2, y - 3, size, "dim", span.name, Anchor::kMiddle);
+      if (x1 - x0 >= 18) Text((x0 + x1) / 2, y - 3, size, "dim", span.name, kMiddle);
     }
   }
 
@@ -214,12 +216,12 @@ class Drawing {
 
   void RowLabels(const ShownSlot& row, double y) {
     const double base = y + cell_ / 2 + 4;
-    const double size = cell_ >= 18 ? 12 : 9;
+    const double size = LabelSize();
     const bool is_target = row.kind == SlotKind::kQuery && row.label.has_value();
-    Text(kMargin + 18, base, size, "dim", absl::StrCat(row.pos), Anchor::kEnd);
+    Text(kMargin + 18, base, size, "dim", absl::StrCat(row.pos), kEnd);
     Text(kMargin + 26, base, size, is_target ? "target" : "ink", Shortened(row.token, 10));
     Text(kMargin + kLabels - 8, base, size, "dim",
-         row.rank < -1 ? "nothing" : absl::StrCat("≤ ", row.rank), Anchor::kEnd);
+         row.rank < -1 ? "nothing" : absl::StrCat("≤ ", row.rank), kEnd);
     if (row.label) {
       Text(KeysEnd() + 10, base, size, is_target ? "target" : "dim",
            absl::StrCat("→ ", Shortened(*row.label, 14)));
@@ -324,12 +326,12 @@ class Drawing {
       ArrowsTo(row, node, slots - radius, css);
       const double x = NodeX(row);
       Circle(x, node, rows.size() > 1 ? radius : 13, css + "s", Tooltip(row));
-      Text(x, node + 4, 12, "on", is_query ? "g" : "h", Anchor::kMiddle);
+      Text(x, node + 4, 12, "on", is_query ? "g" : "h", kMiddle);
       const std::string token = absl::StrCat(is_query ? "→ " : "", Shortened(row.token, 14));
       if (rows.size() == 1)
         Text(x + 20, node + 4, 13, is_query ? "target" : "ink", token);
       else
-        Upright(x, node - radius - 6, is_query ? "target" : "ink", token);
+        Upright(x, node - radius - 6, 12, is_query ? "target" : "ink", token);
     }
     for (size_t k = 0; k < scene_.keys.size(); ++k) ArrowSlot(rows, k, slots, radius, css);
     y_ = slots + 70;
@@ -358,12 +360,6 @@ class Drawing {
     }
   }
 
-  void Upright(double x, double y, const char* css, absl::string_view content) {
-    absl::StrAppend(&body_, "<text transform=\"translate(", SvgNumber(x + 4), " ", SvgNumber(y),
-                    ") rotate(-90)\" font-size=\"12\" class=\"", css, "\">", XmlEscaped(content),
-                    "</text>\n");
-  }
-
   static std::string Tooltip(const ShownSlot& row) {
     return absl::StrCat(Named(row), " sees ranks up to ", row.rank);
   }
@@ -388,14 +384,11 @@ class Drawing {
            sees ? Tooltip(row, k, k + 1)
                 : absl::StrCat(Named(row), " does not see key ", key.pos, ", rank ", key.rank));
     if (!labels_ || key.kind == SlotKind::kMemory) return;
-    const double size = cell_ >= 18 ? 12 : 9;
-    absl::StrAppend(&body_, "<text transform=\"translate(", SvgNumber(KeyCentre(k) + size / 3), " ",
-                    SvgNumber(y + radius + 6), ") rotate(-90)\" text-anchor=\"end\" font-size=\"",
-                    SvgNumber(size), "\" class=\"",
-                    IsTarget(key) ? "target"
-                    : sees        ? "ink"
-                                  : "dim",
-                    "\">", XmlEscaped(Shortened(key.token, 9)), "</text>\n");
+    Upright(KeyCentre(k), y + radius + 6, LabelSize(),
+            IsTarget(key) ? "target"
+            : sees        ? "ink"
+                          : "dim",
+            Shortened(key.token, 9), kEnd);
   }
 
   void LegendKey(double& x, const char* css, absl::string_view words) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/network/layers/adapter.h"
+
 namespace anyorder {
 
 ClassHead::ClassHead(const NetworkShape& shape, DeviceInputs& inputs)
@@ -20,12 +22,7 @@ void ClassHead::SetInputs(const StepContext& context) {
   states_.Send();
 }
 
-void ClassHead::Run(const StepContext& context) const {
-  const TaskTensors<TensorView>& g = context.gradients.task;
-  if (rows_ == 0) {
-    if (context.learns()) Clear(context, {g.pooler, g.pooler_bias, g.out, g.out_bias});
-    return;
-  }
+void ClassHead::RunRows(const StepContext& context) const {
   const TaskActivations& a = context.activations.task;
   const DeviceBatch& device = context.device;
   const TaskConfig& task = context.shape.model.task;
@@ -61,12 +58,7 @@ TensorView ClassHead::Pool(const StepContext& context) const {
   }
   DropRows(context, context.ReadoutDropout(kReadoutSite), states_.ids(), states);
   Dense(context, states, w.pooler, w.pooler_bias, a.inner);
-  context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
-                                     .x = a.inner,
-                                     .dropout = context.TaskDropout(kTaskSite),
-                                     .row_ids = states_.ids(),
-                                     .y = a.hidden},
-                                    context.stream);
+  TanhForward(context, a.inner, a.hidden, context.TaskDropout(kTaskSite), states_.ids());
   return a.hidden;
 }
 
@@ -75,21 +67,15 @@ void ClassHead::Backward(const StepContext& context, const TensorView& read) con
   const TaskTensors<ConstTensorView>& w = context.weights.task;
   const TaskTensors<TensorView>& g = context.gradients.task;
   const TensorView dstates = Rows(a.dstates, 0, num_read());
-  DenseGradients(context, read, a.dlogits, g.out, g.out_bias);
+  const kernels::Dropout dropout = context.TaskDropout(kTaskSite);
   if (!context.shape.model.task.pooler) {
-    context.backend.Gemm({.a = a.dlogits, .b = w.out, .c = dstates}, context.stream);
-    DropRows(context, context.TaskDropout(kTaskSite), states_.ids(), dstates);
+    DenseBackward(context, read, a.dlogits, {w.out}, {g.out, g.out_bias}, 0, dstates);
+    DropRows(context, dropout, states_.ids(), dstates);
   } else {
-    context.backend.Gemm({.a = a.dlogits, .b = w.out, .c = a.dhidden}, context.stream);
-    context.backend.ActivationBackward({.activation = kernels::Activation::kTanh,
-                                        .x = a.inner,
-                                        .dy = a.dhidden,
-                                        .dropout = context.TaskDropout(kTaskSite),
-                                        .row_ids = states_.ids(),
-                                        .dx = a.dhidden},
-                                       context.stream);
-    DenseGradients(context, Rows(a.states, 0, num_read()), a.dhidden, g.pooler, g.pooler_bias);
-    context.backend.Gemm({.a = a.dhidden, .b = w.pooler, .c = dstates}, context.stream);
+    DenseBackward(context, read, a.dlogits, {w.out}, {g.out, g.out_bias}, 0, a.dhidden);
+    TanhBackward(context, a.inner, a.dhidden, dropout, states_.ids());
+    DenseBackward(context, Rows(a.states, 0, num_read()), a.dhidden, {w.pooler},
+                  {g.pooler, g.pooler_bias}, 0, dstates);
     DropRows(context, context.ReadoutDropout(kReadoutSite), states_.ids(), dstates);
   }
   // Rows of one call are all different; states that were added share their gradient.
@@ -97,26 +83,14 @@ void ClassHead::Backward(const StepContext& context, const TensorView& read) con
     states_.AddGradients(context, dstates, r * num_read());
 }
 
-void ClassHead::FetchResults(const StepContext& context) {
-  if (rows_ == 0) return;
-  const TaskActivations& a = context.activations.task;
-  fetched_losses_.Fetch(a.losses, context.backend, context.stream);
-  fetched_logits_.Fetch(a.logits, context.backend, context.stream);
-}
-
-void ClassHead::ReadResults(const StepContext& context) {
-  if (rows_ == 0) return;
-  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context.batch(), b);
-  SumUp(context.batch());
-}
-
-TaskResult ClassHead::ResultOf(const Batch& batch, int64_t b) const {
-  const int64_t columns = fetched_logits_.view().num_elements() / lanes_;
+TaskResult ClassHead::ResultOf(const StepContext& context, int64_t b) const {
+  const Batch& batch = context.batch();
+  const int64_t columns = logits_.view().num_elements() / lanes_;
   TaskResult result;
-  result.loss = fetched_losses_.At(b);
+  result.loss = losses_.At(b);
   for (int64_t i = 0; i < columns; ++i) {
     if (has_choices_ && batch.task_valid[b * rows_ + i] == 0) continue;
-    result.logits.push_back(static_cast<float>(fetched_logits_.At(b * columns + i)));
+    result.logits.push_back(static_cast<float>(logits_.At(b * columns + i)));
   }
   const auto best = std::max_element(result.logits.begin(), result.logits.end());
   if (has_score_ || batch.task_weights[b] == 0) return result;

@@ -14,7 +14,6 @@
 #include <cstdint>
 
 #include "core/network/heads/task_head.h"
-#include "core/network/tensors/host_copy.h"
 
 namespace anyorder {
 
@@ -23,16 +22,14 @@ class ClassHead final : public TaskHead {
   ClassHead(const NetworkShape& shape, DeviceInputs& inputs);
 
   void SetInputs(const StepContext& context) override;
-  void Run(const StepContext& context) const override;
-  void FetchResults(const StepContext& context) override;
-  void ReadResults(const StepContext& context) override;
 
  private:
+  void RunRows(const StepContext& context) const override;
+  TaskResult ResultOf(const StepContext& context, int64_t b) const override;
   // What the last layer reads, in a tensor of the activations.
   TensorView Pool(const StepContext& context) const;
   // From dlogits.
   void Backward(const StepContext& context, const TensorView& read) const;
-  TaskResult ResultOf(const Batch& batch, int64_t b) const;
 
   // Where row r of lane b is among the states: lanes side by side for choices, else all first rows
   // before all second ones.
@@ -45,7 +42,6 @@ class ClassHead final : public TaskHead {
   const bool has_choices_;
   const bool has_score_;
   HeadRows states_;  // [B * rows]; all of a lane have the ids of its first row, and so one dropout
-  HostCopy fetched_losses_, fetched_logits_;
 };
 
 }  // namespace anyorder

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <tuple>
 
+#include "core/network/layers/adapter.h"
+
 namespace anyorder {
 namespace {
 
@@ -114,15 +116,7 @@ void SpanHead::SetInputs(const StepContext& context) {
   ones_.Set();
 }
 
-void SpanHead::Run(const StepContext& context) const {
-  const TaskTensors<TensorView>& g = context.gradients.task;
-  if (rows_ == 0) {
-    if (!context.learns()) return;
-    Clear(context,
-          {g.start, g.start_bias, g.end_inner, g.end_inner_bias, g.end_norm_gamma, g.end_norm_beta,
-           g.end, g.end_bias, g.answer_inner, g.answer_inner_bias, g.answer, g.span, g.span_bias});
-    return;
-  }
+void SpanHead::RunRows(const StepContext& context) const {
   const TensorView& states = context.activations.task.states;
   const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);
   states_.Gather(context, states);
@@ -187,12 +181,6 @@ void SpanHead::RunConditional(const StepContext& context) const {
   ScatterRows(context, a.dstarts, start_rows_.data(), lanes_, a.dstates);
 }
 
-NormTensors SpanHead::EndNorm(const StepContext& context) const {
-  const TaskActivations& a = context.activations.task;
-  const TaskTensors<ConstTensorView>& w = context.weights.task;
-  return {w.end_norm_gamma, w.end_norm_beta, a.end_tanh, a.end_mean, a.end_rstd};
-}
-
 void SpanHead::ScoreEnds(const StepContext& context, const TensorView& logits) const {
   const TaskActivations& a = context.activations.task;
   const TaskTensors<ConstTensorView>& w = context.weights.task;
@@ -200,10 +188,8 @@ void SpanHead::ScoreEnds(const StepContext& context, const TensorView& logits) c
   Dense(context, a.starts, w.end_inner.Slice(dim * dim, {dim, dim}), {}, a.start_part);
   GatherRows(context, a.start_part, lane_of_row_.data(), lanes_ * rows_, a.end_inner);
   context.backend.Add(a.end_inner, a.token_part, a.end_inner, context.stream);
-  context.backend.ActivationForward(
-      {.activation = kernels::Activation::kTanh, .x = a.end_inner, .y = a.end_tanh},
-      context.stream);
-  NormForward(context, EndNorm(context), a.end_normed);
+  TanhForward(context, a.end_inner, a.end_norm.sum);
+  NormForward(context, {w.end_norm, a.end_norm}, a.end_normed);
   Dense(context, a.end_normed, w.end, w.end_bias, logits);
 }
 
@@ -215,27 +201,21 @@ void SpanHead::EndsBackward(const StepContext& context) const {
   const TaskTensors<TensorView>& g = context.gradients.task;
   kernels::Backend& backend = context.backend;
   const int64_t dim = context.model_dim();
-  DenseGradients(context, a.states, a.dlogits, g.start, g.start_bias);
-  backend.Gemm({.a = a.dlogits, .b = w.start, .c = a.dstates}, context.stream);
-
-  DenseGradients(context, a.end_normed, a.dend_logits, g.end, g.end_bias);
-  backend.Gemm({.a = a.dend_logits, .b = w.end, .c = a.dend}, context.stream);
-  NormBackward(context, EndNorm(context), {g.end_norm_gamma, g.end_norm_beta}, a.dend, a.dend);
-  backend.ActivationBackward(
-      {.activation = kernels::Activation::kTanh, .x = a.end_inner, .dy = a.dend, .dx = a.dend},
-      context.stream);
-  DenseGradients(context, a.states, a.dend, g.end_inner.Slice(0, {dim, dim}), g.end_inner_bias);
-  backend.Gemm({.a = a.dend, .b = w.end_inner.Slice(0, {dim, dim}), .beta = 1, .c = a.dstates},
-               context.stream);
+  DenseBackward(context, a.states, a.dlogits, {w.start}, {g.start, g.start_bias}, 0, a.dstates);
+  DenseBackward(context, a.end_normed, a.dend_logits, {w.end}, {g.end, g.end_bias}, 0, a.dend);
+  NormBackward(context, {w.end_norm, a.end_norm}, g.end_norm, a.dend, a.dend);
+  TanhBackward(context, a.end_inner, a.dend);
+  const Shape half{dim, dim};
+  DenseBackward(context, a.states, a.dend, {w.end_inner.Slice(0, half)},
+                {g.end_inner.Slice(0, half), g.end_inner_bias}, 1, a.dstates);
 
   for (int64_t b = 0; b < lanes_; ++b) {
     backend.ColumnSum({.x = Rows(a.dend, b * rows_, rows_), .y = a.lane_sums.Slice(b * dim, {dim})},
                       context.stream);
   }
   backend.Cast(a.lane_sums, a.start_part, context.stream);
-  DenseGradients(context, a.starts, a.start_part, g.end_inner.Slice(dim * dim, {dim, dim}), {});
-  backend.Gemm({.a = a.start_part, .b = w.end_inner.Slice(dim * dim, {dim, dim}), .c = a.dstarts},
-               context.stream);
+  DenseBackward(context, a.starts, a.start_part, {w.end_inner.Slice(dim * dim, half)},
+                {g.end_inner.Slice(dim * dim, half)}, 0, a.dstarts);
 }
 
 void SpanHead::RunAnswer(const StepContext& context) const {
@@ -269,9 +249,7 @@ void SpanHead::RunAnswer(const StepContext& context) const {
                 .beta = 1,
                 .c = a.answer_inner},
                context.stream);
-  backend.ActivationForward(
-      {.activation = kernels::Activation::kTanh, .x = a.answer_inner, .y = a.answer_hidden},
-      context.stream);
+  TanhForward(context, a.answer_inner, a.answer_hidden);
   Dense(context, a.answer_hidden, w.answer, {}, a.answer_logits);
   kernels::HeadLossArgs loss{.kind = kernels::HeadLossKind::kSigmoid,
                              .logits = a.answer_logits,
@@ -287,53 +265,36 @@ void SpanHead::AnswerBackward(const StepContext& context) const {
   const TaskActivations& a = context.activations.task;
   const TaskTensors<ConstTensorView>& w = context.weights.task;
   const TaskTensors<TensorView>& g = context.gradients.task;
-  kernels::Backend& backend = context.backend;
   const int64_t dim = context.model_dim();
   const Shape half{dim, dim};
-  DenseGradients(context, a.answer_hidden, a.danswer_logits, g.answer, {});
-  backend.Gemm({.a = a.danswer_logits, .b = w.answer, .c = a.danswer}, context.stream);
-  backend.ActivationBackward({.activation = kernels::Activation::kTanh,
-                              .x = a.answer_inner,
-                              .dy = a.danswer,
-                              .dx = a.danswer},
-                             context.stream);
-  DenseGradients(context, a.starts, a.danswer, g.answer_inner.Slice(0, half), g.answer_inner_bias);
-  DenseGradients(context, a.classifiers, a.danswer, g.answer_inner.Slice(dim * dim, half), {});
-  backend.Gemm({.a = a.danswer, .b = w.answer_inner.Slice(0, half), .beta = 1, .c = a.dstarts},
-               context.stream);
-  backend.Gemm({.a = a.danswer, .b = w.answer_inner.Slice(dim * dim, half), .c = a.classifiers},
-               context.stream);
+  DenseBackward(context, a.answer_hidden, a.danswer_logits, {w.answer}, {g.answer}, 0, a.danswer);
+  TanhBackward(context, a.answer_inner, a.danswer);
+  DenseBackward(context, a.starts, a.danswer, {w.answer_inner.Slice(0, half)},
+                {g.answer_inner.Slice(0, half), g.answer_inner_bias}, 1, a.dstarts);
+  DenseBackward(context, a.classifiers, a.danswer, {w.answer_inner.Slice(dim * dim, half)},
+                {g.answer_inner.Slice(dim * dim, half)}, 0, a.classifiers);
   ScatterRows(context, a.classifiers, classifier_rows_.data(), lanes_, a.dstates);
 }
 
-void SpanHead::FetchResults(const StepContext& context) {
-  if (rows_ == 0) return;
+void SpanHead::FetchMore(const StepContext& context) {
   const TaskActivations& a = context.activations.task;
   const auto fetch = [&](const TensorView& tensor, HostCopy& copy) {
     copy.Fetch(tensor, context.backend, context.stream);
   };
-  fetch(a.logits, starts_);
   fetch(a.end_logits, ends_);
-  fetch(a.losses, start_losses_);
   fetch(a.end_losses, end_losses_);
   if (!has_answer_class_) return;
   fetch(a.answer_logits, answers_);
   fetch(a.answer_losses, answer_losses_);
 }
 
-void SpanHead::ReadResults(const StepContext& context) {
-  if (rows_ == 0) return;
-  if (is_conditional_ && !context.args.training) SearchEnds(context);
-  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context, b);
-  SumUp(context.batch());
-}
-
-void SpanHead::SearchEnds(const StepContext& context) {
+void SpanHead::Search(const StepContext& context) {
+  if (!is_conditional_ || context.args.training) return;
   const Batch& batch = context.batch();
   for (int64_t b = 0; b < lanes_; ++b) {
     const int64_t classifier = batch.task_classifiers[b];
     std::vector<Place> tried = {{classifier}};
-    const auto logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+    const auto logit = [&](int64_t row) { return logits_.At(b * rows_ + row); };
     const std::vector<Place> best =
         Best(Places(batch, b, 0, logit), kSearchedStarts - 1, classifier);
     tried.insert(tried.end(), best.begin(), best.end());
@@ -356,7 +317,7 @@ void SpanHead::SearchEnds(const StepContext& context) {
 TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
   const Batch& batch = context.batch();
   TaskResult result;
-  result.loss = (start_losses_.At(b) + end_losses_.At(b)) / 2;
+  result.loss = (losses_.At(b) + end_losses_.At(b)) / 2;
   if (has_answer_class_) result.loss += answer_losses_.At(b) / 2;
   const bool has_label = batch.task_weights[b] > 0;
   if (context.args.training) {
@@ -366,7 +327,7 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
     if (!has_label) return result;
     result.num_judged = 1;
     const bool is_correct =
-        is_best(starts_, batch.task_starts[b]) && is_best(ends_, batch.task_ends[b]);
+        is_best(logits_, batch.task_starts[b]) && is_best(ends_, batch.task_ends[b]);
     result.num_correct = is_correct ? 1 : 0;
     return result;
   }
@@ -391,7 +352,7 @@ TaskResult SpanHead::ResultOf(const StepContext& context, int64_t b) const {
 
 void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& result) const {
   const int64_t classifier = batch.task_classifiers[b];
-  const auto start_logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+  const auto start_logit = [&](int64_t row) { return logits_.At(b * rows_ + row); };
   const double all_starts = LogSum(Places(batch, b, 0, start_logit));
   for (int64_t k = 0; k < kSearchedStarts; ++k) {
     const int64_t start = searched_rows_[k].host[b] - b * rows_;
@@ -413,7 +374,7 @@ void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& re
 
 void SpanHead::AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result) const {
   const int64_t classifier = batch.task_classifiers[b];
-  const auto start_logit = [&](int64_t row) { return starts_.At(b * rows_ + row); };
+  const auto start_logit = [&](int64_t row) { return logits_.At(b * rows_ + row); };
   const auto end_logit = [&](int64_t row) { return ends_.At(b * rows_ + row); };
   const std::vector<Place> ends = Best(Places(batch, b, 0, end_logit), kSimpleEnds, classifier);
   for (const Place& start : Best(Places(batch, b, 0, start_logit), kSimpleEnds, classifier)) {

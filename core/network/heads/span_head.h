@@ -30,11 +30,13 @@ class SpanHead final : public TaskHead {
   SpanHead(const NetworkShape& shape, DeviceInputs& inputs);
 
   void SetInputs(const StepContext& context) override;
-  void Run(const StepContext& context) const override;
-  void FetchResults(const StepContext& context) override;
-  void ReadResults(const StepContext& context) override;
 
  private:
+  void RunRows(const StepContext& context) const override;
+  void FetchMore(const StepContext& context) override;
+  // Evaluation: logits of ends for CLS and the likeliest starts as starts.
+  void Search(const StepContext& context) override;
+  TaskResult ResultOf(const StepContext& context, int64_t b) const override;
   void RunSimple(const StepContext& context) const;
   void RunConditional(const StepContext& context) const;
   // Losses of the lanes' `labels` among their rows by `logits`, and with gradients `dlogits`.
@@ -45,11 +47,7 @@ class SpanHead final : public TaskHead {
   void EndsBackward(const StepContext& context) const;
   void RunAnswer(const StepContext& context) const;
   void AnswerBackward(const StepContext& context) const;
-  NormTensors EndNorm(const StepContext& context) const;
 
-  // Evaluation: logits of ends for CLS and the likeliest starts as starts.
-  void SearchEnds(const StepContext& context);
-  TaskResult ResultOf(const StepContext& context, int64_t b) const;
   void AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& result) const;
   void AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result) const;
   const bool is_conditional_;
@@ -61,8 +59,9 @@ class SpanHead final : public TaskHead {
   ComputedArray<int32_t> classifier_rows_;
   std::vector<ComputedArray<int32_t>> searched_rows_;  // [kSearchedStarts] of [B], CLS first
   ComputedArray<float> half_weights_, ones_;           // [B]
-  HostCopy starts_, ends_, searched_, answers_;
-  HostCopy start_losses_, end_losses_, answer_losses_;
+  // The base has logits and losses of starts.
+  HostCopy ends_, searched_, answers_;
+  HostCopy end_losses_, answer_losses_;
 };
 
 }  // namespace anyorder

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/network/layers/adapter.h"
+
 namespace anyorder {
 
 TagHead::TagHead(const NetworkShape& shape, DeviceInputs& inputs)
@@ -24,14 +26,10 @@ void TagHead::SetInputs(const StepContext& context) {
   weights_.Set();
 }
 
-void TagHead::Run(const StepContext& context) const {
-  const TaskTensors<TensorView>& g = context.gradients.task;
-  if (rows_ == 0) {
-    if (context.learns()) Clear(context, {g.out, g.out_bias});
-    return;
-  }
+void TagHead::RunRows(const StepContext& context) const {
   const TaskActivations& a = context.activations.task;
   const TaskTensors<ConstTensorView>& w = context.weights.task;
+  const TaskTensors<TensorView>& g = context.gradients.task;
   const auto drop = [&](const TensorView& rows) {
     DropRows(context, context.ReadoutDropout(kReadoutSite), states_.ids(), rows);
     DropRows(context, context.TaskDropout(kTaskSite), states_.ids(), rows);
@@ -47,38 +45,25 @@ void TagHead::Run(const StepContext& context) const {
   if (context.args.training) loss.smoothing = context.shape.model.task.label_smoothing;
   context.backend.HeadLoss(loss, context.stream);
   if (!context.learns()) return;
-  DenseGradients(context, a.states, a.dlogits, g.out, g.out_bias);
-  context.backend.Gemm({.a = a.dlogits, .b = w.out, .c = a.dstates}, context.stream);
+  DenseBackward(context, a.states, a.dlogits, {w.out}, {g.out, g.out_bias}, 0, a.dstates);
   drop(a.dstates);
   states_.AddGradients(context, a.dstates);
 }
 
-void TagHead::FetchResults(const StepContext& context) {
-  if (rows_ == 0) return;
-  const TaskActivations& a = context.activations.task;
-  fetched_losses_.Fetch(a.losses, context.backend, context.stream);
-  fetched_logits_.Fetch(a.logits, context.backend, context.stream);
-}
-
-void TagHead::ReadResults(const StepContext& context) {
-  if (rows_ == 0) return;
-  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context.batch(), b);
-  SumUp(context.batch());
-}
-
-TaskResult TagHead::ResultOf(const Batch& batch, int64_t b) const {
+TaskResult TagHead::ResultOf(const StepContext& context, int64_t b) const {
+  const Batch& batch = context.batch();
   TaskResult result;
   for (int64_t row = b * rows_; row < (b + 1) * rows_; ++row) {
     if (batch.task_valid[row] == 0) continue;
     for (int64_t k = 0; k < num_classes_; ++k)
-      result.logits.push_back(static_cast<float>(fetched_logits_.At(row * num_classes_ + k)));
+      result.logits.push_back(static_cast<float>(logits_.At(row * num_classes_ + k)));
     const auto first = result.logits.end() - num_classes_;
     const auto likeliest = std::max_element(first, result.logits.end()) - first;
     result.tags.push_back(static_cast<int32_t>(likeliest));
     if (batch.task_tags[row] < 0) continue;
     ++result.num_judged;
     result.num_correct += likeliest == batch.task_tags[row] ? 1 : 0;
-    result.loss += fetched_losses_.At(row);
+    result.loss += losses_.At(row);
   }
   if (result.num_judged > 0) result.loss /= static_cast<double>(result.num_judged);
   return result;

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "core/network/heads/task_head.h"
-#include "core/network/tensors/host_copy.h"
 
 namespace anyorder {
 
@@ -17,18 +16,15 @@ class TagHead final : public TaskHead {
   TagHead(const NetworkShape& shape, DeviceInputs& inputs);
 
   void SetInputs(const StepContext& context) override;
-  void Run(const StepContext& context) const override;
-  void FetchResults(const StepContext& context) override;
-  void ReadResults(const StepContext& context) override;
 
  private:
-  TaskResult ResultOf(const Batch& batch, int64_t b) const;
+  void RunRows(const StepContext& context) const override;
+  TaskResult ResultOf(const StepContext& context, int64_t b) const override;
 
   const int64_t num_classes_;
   HeadRows states_;                // [B * rows], in their order
   ComputedArray<int32_t> labels_;  // [B * rows] 0 without a tag
   ComputedArray<float> weights_;   // [B * rows] 1 with a tag, else 0
-  HostCopy fetched_losses_, fetched_logits_;
 };
 
 }  // namespace anyorder

@@ -11,6 +11,30 @@ TaskHead::TaskHead(const NetworkShape& shape)
   if (!shape.model.task.has_score()) sums_.push_back({"task_accuracy"});
 }
 
+void TaskHead::Run(const StepContext& context) const {
+  if (rows_ > 0) return RunRows(context);
+  if (!context.learns()) return;
+  const TaskTensors<TensorView>& g = context.gradients.task;
+  Clear(context, {g.pooler, g.pooler_bias, g.out, g.out_bias, g.start, g.start_bias, g.end_inner,
+                  g.end_inner_bias, g.end_norm.gamma, g.end_norm.beta, g.end, g.end_bias,
+                  g.answer_inner, g.answer_inner_bias, g.answer, g.span, g.span_bias});
+}
+
+void TaskHead::FetchResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  const TaskActivations& a = context.activations.task;
+  logits_.Fetch(a.logits, context.backend, context.stream);
+  losses_.Fetch(a.losses, context.backend, context.stream);
+  FetchMore(context);
+}
+
+void TaskHead::ReadResults(const StepContext& context) {
+  if (rows_ == 0) return;
+  Search(context);
+  for (int64_t b = 0; b < lanes_; ++b) results_[b] = ResultOf(context, b);
+  SumUp(context.batch());
+}
+
 void TaskHead::SumUp(const Batch& batch) {
   loss_sum_ = 0;
   double weights = 0, judged = 0, correct = 0;

@@ -11,6 +11,7 @@
 
 #include "core/network/heads/task_result.h"
 #include "core/network/layers/operations.h"
+#include "core/network/tensors/host_copy.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -24,11 +25,11 @@ class TaskHead {
   // After LossHead::Run: losses of the lanes from activations.output, and with gradients those of
   // the head's own parameters, overwritten, and what goes to activations.dinput, added. A
   // microbatch without task rows: the gradients are zeros.
-  virtual void Run(const StepContext& context) const = 0;
+  void Run(const StepContext& context) const;
   // Asks for what the host is to know; ReadResults after Backend::Synchronize, which in evaluation
   // may queue more and wait again.
-  virtual void FetchResults(const StepContext& context) = 0;
-  virtual void ReadResults(const StepContext& context) = 0;
+  void FetchResults(const StepContext& context);
+  void ReadResults(const StepContext& context);
 
   double loss_sum() const { return loss_sum_; }  // over lanes, of weight * loss
   // "loss_task", and but for scores "task_accuracy": TaskResult::num_correct by num_judged. Empty
@@ -38,14 +39,22 @@ class TaskHead {
 
  protected:
   explicit TaskHead(const NetworkShape& shape);
-  // From the results.
-  void SumUp(const Batch& batch);
+
+  // What the head is, of a microbatch with task rows: Run; what FetchResults asks for besides
+  // logits and losses; a second look at the device before the results; the result of lane `b`.
+  virtual void RunRows(const StepContext& context) const = 0;
+  virtual void FetchMore(const StepContext&) {}
+  virtual void Search(const StepContext&) {}
+  virtual TaskResult ResultOf(const StepContext& context, int64_t b) const = 0;
 
   const int64_t lanes_;
-  const int64_t rows_;  // a lane
-  std::vector<TaskResult> results_;
+  const int64_t rows_;        // a lane
+  HostCopy logits_, losses_;  // of TaskActivations
 
  private:
+  void SumUp(const Batch& batch);
+
+  std::vector<TaskResult> results_;
   double loss_sum_ = 0;
   std::vector<NamedSum> sums_;
 };

@@ -33,16 +33,13 @@ class AttentionBlock {
         scratch_(context.activations),
         a_(scratch_.layers[layer]),
         w_(context.weights.layers[layer]) {
-    sublayer_.before = {w_.attention_norm_gamma, w_.attention_norm_beta, a_.input,
-                        a_.attention_mean, a_.attention_rstd};
+    const NormActivations& kept = a_.attention_norm;
+    sublayer_.before = {w_.attention_norm, {a_.input, kept.mean, kept.rstd}};
     sublayer_.normed = a_.attention_normed;
-    sublayer_.after = sublayer_.before;
-    sublayer_.after.sum = a_.attention_sum;
+    sublayer_.after = {w_.attention_norm, kept};
     sublayer_.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kAttentionOutput));
     sublayer_.row_ids = context.device.row_ids.data() + first_;
-    if (!context.learns()) return;
-    const LayerGradients& g = context.gradients.layers[layer];
-    sublayer_.gradients = {g.attention_norm_gamma, g.attention_norm_beta};
+    if (context.learns()) sublayer_.gradients = context.gradients.layers[layer].attention_norm;
   }
 
   void Forward() const {
@@ -175,7 +172,7 @@ class AttentionBlock {
   }
   // The RMSNorm of each head's queries, or keys.
   NormTensors HeadsNorm(ConstTensorView gamma, const TensorView& raw, TensorView rstd) const {
-    return {gamma, {}, PerHead(raw), {}, rstd};
+    return {{gamma, {}}, {PerHead(raw), {}, rstd}};
   }
   NormTensors QueryNorm() const { return HeadsNorm(w_.q_norm, a_.raw_q, a_.q_rstd); }
   NormTensors KeyNorm() const { return HeadsNorm(w_.k_norm, a_.raw_k, a_.k_rstd); }
@@ -298,7 +295,8 @@ class AttentionBlock {
     const int64_t dim = context_.model_dim();
     const NormGradients part{scratch_.dnorm.Slice(0, {dim}),
                              BetaOf(sums, scratch_.dnorm.Slice(dim, {dim}))};
-    NormBackward(context_, MemoryNorm(context_, layer_), part, scratch_.dmemory, scratch_.dmemory);
+    NormBackward(context_, {w_.attention_norm, scratch_.memory_norm}, part, scratch_.dmemory,
+                 scratch_.dmemory);
     backend_.Add(sums.gamma, part.gamma, sums.gamma, context_.stream);
     if (!sums.beta.is_null()) backend_.Add(sums.beta, part.beta, sums.beta, context_.stream);
   }

@@ -9,13 +9,6 @@ namespace anyorder {
 
 namespace {
 
-// The LayerNorm of a sum of embeddings.
-NormTensors SumNorm(const StepContext& context) {
-  const Activations& a = context.activations;
-  return {context.weights.embedding_norm_gamma, context.weights.embedding_norm_beta,
-          a.embedding_sum, a.embedding_mean, a.embedding_rstd};
-}
-
 // All of `matrix` as rows of the table's width: several entries side by side fill a row of it.
 TensorView EntriesOf(const TensorView& matrix, int64_t width) {
   return matrix.Reshape({matrix.num_elements() / width, width});
@@ -79,7 +72,8 @@ void EmbeddingBlock::Forward(const StepContext& context) const {
   const kernels::Dropout dropout = context.Dropout(kEmbeddingSite);
   if (!context.shape.model.sums_embeddings()) return ForwardTokens(context, dropout, input);
   const bool has_norm = context.shape.model.embedding_layer_norm;
-  const TensorView sum = has_norm ? context.activations.embedding_sum : input;
+  const NormActivations& kept = context.activations.embedding_norm;
+  const TensorView sum = has_norm ? kept.sum : input;
   ForwardTokens(context, {}, sum);
   const auto add = [&](ConstTensorView table, const int32_t* ids) {
     if (table.is_null()) return;
@@ -90,7 +84,7 @@ void EmbeddingBlock::Forward(const StepContext& context) const {
   };
   add(context.weights.position_table, PositionIds(context));
   add(context.weights.segment_table, context.device.row_seg.data());
-  if (has_norm) NormForward(context, SumNorm(context), input);
+  if (has_norm) NormForward(context, {context.weights.embedding_norm, kept}, input);
   DropRows(context, dropout, context.device.row_ids.data(), input);
 }
 
@@ -129,8 +123,8 @@ void EmbeddingBlock::Backward(const StepContext& context) const {
   if (!context.shape.model.sums_embeddings()) return BackwardTokens(context, dropout);
   DropRows(context, dropout, context.device.row_ids.data(), dinput);
   if (context.shape.model.embedding_layer_norm) {
-    NormBackward(context, SumNorm(context),
-                 {gradients.embedding_norm_gamma, gradients.embedding_norm_beta}, dinput, dinput);
+    NormBackward(context, {context.weights.embedding_norm, context.activations.embedding_norm},
+                 gradients.embedding_norm, dinput, dinput);
   }
   BackwardTokens(context, {});
   const auto add = [&](const int32_t* ids, TensorView table) {

@@ -11,15 +11,13 @@ Sublayer SublayerOf(const StepContext& context, int64_t layer) {
   const LayerActivations& a = context.activations.layers[layer];
   const LayerWeights& w = context.weights.layers[layer];
   Sublayer sublayer;
-  sublayer.before = {w.ffn_norm_gamma, w.ffn_norm_beta, a.attention_output, a.ffn_mean, a.ffn_rstd};
+  sublayer.before = {w.ffn_norm, {a.attention_output, a.ffn_norm.mean, a.ffn_norm.rstd}};
   sublayer.normed = a.ffn_normed;
-  sublayer.after = sublayer.before;
-  sublayer.after.sum = a.ffn_sum;
+  sublayer.after = {w.ffn_norm, a.ffn_norm};
   sublayer.dropout = context.Dropout(DropoutSite(layer, DropoutPlace::kFeedForwardOutput));
   sublayer.row_ids = context.device.row_ids.data() + context.shape.first_row(layer);
   if (!context.learns()) return sublayer;
-  const LayerGradients& g = context.gradients.layers[layer];
-  sublayer.gradients = {g.ffn_norm_gamma, g.ffn_norm_beta};
+  sublayer.gradients = context.gradients.layers[layer].ffn_norm;
   return sublayer;
 }
 

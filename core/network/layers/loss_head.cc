@@ -4,17 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 
 namespace anyorder {
 
 namespace {
-
-NormTensors HeadNorm(const StepContext& context) {
-  const Activations& a = context.activations;
-  return {context.weights.head_norm_gamma, context.weights.head_norm_beta, a.head_hidden,
-          a.head_mean, a.head_rstd};
-}
 
 // From dy, the gradient of head_output, dx [targets, d], which may be dy. Overwrites the head's
 // gradients; head_output is overwritten.
@@ -23,13 +18,12 @@ void PredictionHeadBackward(const StepContext& context, ConstTensorView x, Const
   const Activations& a = context.activations;
   const NetworkGradients& gradients = context.gradients;
   const TensorView dinner = a.head_output;
-  NormBackward(context, HeadNorm(context), {gradients.head_norm_gamma, gradients.head_norm_beta},
-               dy, dinner);
+  NormBackward(context, {context.weights.head_norm, a.head_norm}, gradients.head_norm, dy, dinner);
   context.backend.ActivationBackward(
       {.activation = context.shape.model.activation, .x = a.head_inner, .dy = dinner, .dx = dinner},
       context.stream);
-  DenseGradients(context, x, dinner, gradients.head, gradients.head_bias);
-  context.backend.Gemm({.a = dinner, .b = context.weights.head, .c = dx}, context.stream);
+  DenseBackward(context, x, dinner, {context.weights.head}, {gradients.head, gradients.head_bias},
+                0, dx);
 }
 
 }  // namespace
@@ -38,9 +32,9 @@ void PredictionHeadForward(const StepContext& context, ConstTensorView x) {
   const Activations& a = context.activations;
   Dense(context, x, context.weights.head, context.weights.head_bias, a.head_inner);
   context.backend.ActivationForward(
-      {.activation = context.shape.model.activation, .x = a.head_inner, .y = a.head_hidden},
+      {.activation = context.shape.model.activation, .x = a.head_inner, .y = a.head_norm.sum},
       context.stream);
-  NormForward(context, HeadNorm(context), a.head_output);
+  NormForward(context, {context.weights.head_norm, a.head_norm}, a.head_output);
 }
 
 LossHead::LossHead(const NetworkShape& shape, DeviceInputs& inputs)
@@ -91,8 +85,8 @@ void LossHead::Run(const StepContext& context) const {
   const NetworkGradients& gradients = context.gradients;
   if (losses_.empty()) {
     if (context.learns())
-      Clear(context, {a.dinput, gradients.head, gradients.head_bias, gradients.head_norm_gamma,
-                      gradients.head_norm_beta});
+      Clear(context, {a.dinput, gradients.head, gradients.head_bias, gradients.head_norm.gamma,
+                      gradients.head_norm.beta});
     return;
   }
   const kernels::Dropout dropout = context.ReadoutDropout(kReadoutSite);

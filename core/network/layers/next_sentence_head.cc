@@ -2,6 +2,7 @@
 
 #include <numbers>
 
+#include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 
 namespace anyorder {
@@ -30,12 +31,8 @@ void NextSentenceHead::Run(const StepContext& context) const {
   rows_.Gather(context, a.summary_input);
   DropRows(context, dropout, rows_.ids(), a.summary_input);
   Dense(context, a.summary_input, w.summary, w.summary_bias, a.summary_inner);
-  context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
-                                     .x = a.summary_inner,
-                                     .dropout = context.ReadoutDropout(kSummarySite),
-                                     .row_ids = rows_.ids(),
-                                     .y = a.summary_hidden},
-                                    context.stream);
+  const kernels::Dropout summary_dropout = context.ReadoutDropout(kSummarySite);
+  TanhForward(context, a.summary_inner, a.summary_hidden, summary_dropout, rows_.ids());
   SoftmaxLosses(context, {.x = a.summary_hidden,
                           .weight = w.classes,
                           .bias = w.classes_bias,
@@ -46,15 +43,9 @@ void NextSentenceHead::Run(const StepContext& context) const {
                           .dweight = g.classes,
                           .dbias = g.classes_bias});
   if (!context.learns()) return;
-  context.backend.ActivationBackward({.activation = kernels::Activation::kTanh,
-                                      .x = a.summary_inner,
-                                      .dy = a.dsummary,
-                                      .dropout = context.ReadoutDropout(kSummarySite),
-                                      .row_ids = rows_.ids(),
-                                      .dx = a.dsummary},
-                                     context.stream);
-  DenseGradients(context, a.summary_input, a.dsummary, g.summary, g.summary_bias);
-  context.backend.Gemm({.a = a.dsummary, .b = w.summary, .c = a.summary_input}, context.stream);
+  TanhBackward(context, a.summary_inner, a.dsummary, summary_dropout, rows_.ids());
+  DenseBackward(context, a.summary_input, a.dsummary, {w.summary}, {g.summary, g.summary_bias}, 0,
+                a.summary_input);
   DropRows(context, dropout, rows_.ids(), a.summary_input);
   rows_.AddGradients(context, a.summary_input);
 }

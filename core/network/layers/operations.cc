@@ -95,6 +95,27 @@ void DropRows(const StepContext& context, const kernels::Dropout& dropout, const
                                context.stream);
 }
 
+void TanhForward(const StepContext& context, ConstTensorView x, TensorView y,
+                 const kernels::Dropout& dropout, const int32_t* row_ids) {
+  context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
+                                     .x = x,
+                                     .dropout = dropout,
+                                     .row_ids = row_ids,
+                                     .y = y},
+                                    context.stream);
+}
+
+void TanhBackward(const StepContext& context, ConstTensorView x, TensorView dy,
+                  const kernels::Dropout& dropout, const int32_t* row_ids) {
+  context.backend.ActivationBackward({.activation = kernels::Activation::kTanh,
+                                      .x = x,
+                                      .dy = dy,
+                                      .dropout = dropout,
+                                      .row_ids = row_ids,
+                                      .dx = dy},
+                                     context.stream);
+}
+
 void Clear(const StepContext& context, std::initializer_list<TensorView> tensors) {
   for (const TensorView& tensor : tensors)
     if (!tensor.is_null()) context.backend.FillZero(tensor, context.stream);
@@ -117,12 +138,12 @@ namespace {
 kernels::LayerNormForwardArgs NormArgs(const StepContext& context, const NormTensors& norm,
                                        ConstTensorView x, TensorView y) {
   return {.x = x,
-          .gamma = norm.gamma,
-          .beta = norm.beta,
+          .gamma = norm.parameters.gamma,
+          .beta = norm.parameters.beta,
           .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-          .sum = norm.sum,
-          .mean = norm.mean,
-          .rstd = norm.rstd,
+          .sum = norm.kept.sum,
+          .mean = norm.kept.mean,
+          .rstd = norm.kept.rstd,
           .y = y};
 }
 
@@ -130,10 +151,10 @@ kernels::LayerNormBackwardArgs NormGradientArgs(const NormTensors& norm,
                                                 const NormGradients& gradients, ConstTensorView dy,
                                                 TensorView dx) {
   return {.dy = dy,
-          .sum = norm.sum,
-          .mean = norm.mean,
-          .rstd = norm.rstd,
-          .gamma = norm.gamma,
+          .sum = norm.kept.sum,
+          .mean = norm.kept.mean,
+          .rstd = norm.kept.rstd,
+          .gamma = norm.parameters.gamma,
           .dx = dx,
           .dgamma = gradients.gamma,
           .dbeta = gradients.beta};
@@ -142,7 +163,7 @@ kernels::LayerNormBackwardArgs NormGradientArgs(const NormTensors& norm,
 }  // namespace
 
 void NormForward(const StepContext& context, const NormTensors& norm, TensorView y) {
-  context.backend.LayerNormForward(NormArgs(context, norm, norm.sum, y), context.stream);
+  context.backend.LayerNormForward(NormArgs(context, norm, norm.kept.sum, y), context.stream);
 }
 
 void NormBackward(const StepContext& context, const NormTensors& norm,

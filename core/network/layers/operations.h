@@ -50,6 +50,12 @@ void ScatterRows(const StepContext& context, ConstTensorView x, const int32_t* r
 // x = dropout(x); its own backward. Nothing where there is none.
 void DropRows(const StepContext& context, const kernels::Dropout& dropout, const int32_t* row_ids,
               TensorView x);
+// y = dropout(tanh(x)).
+void TanhForward(const StepContext& context, ConstTensorView x, TensorView y,
+                 const kernels::Dropout& dropout = {}, const int32_t* row_ids = nullptr);
+// The gradient of that y becomes the one of x, in place.
+void TanhBackward(const StepContext& context, ConstTensorView x, TensorView dy,
+                  const kernels::Dropout& dropout = {}, const int32_t* row_ids = nullptr);
 // Zeros, in those that are not null.
 void Clear(const StepContext& context, std::initializer_list<TensorView> tensors);
 // Turns x in place, or back for a gradient; nothing if `angles` is null.
@@ -59,14 +65,11 @@ void SoftmaxLosses(const StepContext& context, kernels::LinearCrossEntropyArgs a
 
 // One LayerNorm's parameters and what its forward keeps.
 struct NormTensors {
-  ConstTensorView gamma, beta;  // [d]
-  TensorView sum;               // [rows, d], what is normalised
-  TensorView mean, rstd;        // [rows] G
+  NormParameters<ConstTensorView> parameters;
+  NormActivations kept;
 };
-struct NormGradients {
-  TensorView gamma, beta;  // [d], overwritten
-};
-// y = LayerNorm(norm.sum), or the model's RMSNorm, whose mean and beta are null.
+using NormGradients = NormParameters<TensorView>;  // overwritten
+// y = LayerNorm(norm.kept.sum), or the model's RMSNorm, whose mean and beta are null.
 void NormForward(const StepContext& context, const NormTensors& norm, TensorView y);
 // dx from dy, which may be the same.
 void NormBackward(const StepContext& context, const NormTensors& norm,
@@ -83,7 +86,7 @@ struct Sublayer {
 
   // What the part multiplies.
   TensorView Input(const StepContext& context) const {
-    return context.shape.model.pre_norm() ? normed : before.sum;
+    return context.shape.model.pre_norm() ? normed : before.kept.sum;
   }
 };
 // Sublayer::Input, computed.

@@ -42,12 +42,6 @@ void ReadMemory(const StepContext& context, int64_t layer, TensorView to, int64_
 
 }  // namespace
 
-NormTensors MemoryNorm(const StepContext& context, int64_t layer) {
-  const Activations& a = context.activations;
-  const LayerWeights& w = context.weights.layers[layer];
-  return {w.attention_norm_gamma, w.attention_norm_beta, a.memory, a.memory_mean, a.memory_rstd};
-}
-
 ConstTensorView KeysInput(const StepContext& context, int64_t layer, TensorView input) {
   const BatchShape& batch = context.shape.batch;
   const int64_t dim = context.model_dim();
@@ -58,8 +52,9 @@ ConstTensorView KeysInput(const StepContext& context, int64_t layer, TensorView 
   const int64_t stride = batch.num_keys() * dim;
   if (context.shape.model.pre_norm() && memory > 0) {
     const Activations& a = context.activations;
-    ReadMemory(context, layer, a.memory, memory * dim);
-    NormForward(context, MemoryNorm(context, layer), a.memory_normed);
+    ReadMemory(context, layer, a.memory_norm.sum, memory * dim);
+    NormForward(context, {context.weights.layers[layer].attention_norm, a.memory_norm},
+                a.memory_normed);
     CopyLanes(context, a.memory_normed, {0, memory * dim}, keys, {0, stride}, memory);
   } else {
     ReadMemory(context, layer, keys, stride);

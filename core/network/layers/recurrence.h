@@ -13,9 +13,6 @@ namespace anyorder {
 // nothing has to be moved.
 ConstTensorView KeysInput(const StepContext& context, int64_t layer, TensorView input);
 
-// The LayerNorm of the memory that the last KeysInput of a pre-LN network has moved.
-NormTensors MemoryNorm(const StepContext& context, int64_t layer);
-
 // Into the free slots: the last F of the first U content rows of the layer's input. With those M
 // states are the newest of [memory ; the U rows], which the next step reads.
 void KeepStates(const StepContext& context, int64_t layer);

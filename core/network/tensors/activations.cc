@@ -45,10 +45,9 @@ class Arena {
 };
 
 // What a normalisation of `rows` rows keeps.
-void AddStatistics(const NetworkShape& shape, TensorView* mean, TensorView* rstd, int64_t rows,
-                   Arena& arena) {
-  if (!shape.model.rms_norm()) arena.Add({mean}, shape.gradient_dtype(), {rows});
-  arena.Add({rstd}, shape.gradient_dtype(), {rows});
+void AddStatistics(const NetworkShape& shape, NormActivations& norm, int64_t rows, Arena& arena) {
+  if (!shape.model.rms_norm()) arena.Add({&norm.mean}, shape.gradient_dtype(), {rows});
+  arena.Add({&norm.rstd}, shape.gradient_dtype(), {rows});
 }
 
 void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensors, Arena& arena) {
@@ -82,13 +81,13 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   }
   const bool pre_norm = shape.model.pre_norm();
   const int64_t normed = pre_norm ? shape.batch.num_rows() : rows;
-  arena.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_sum}, t, {normed, dim});
-  AddStatistics(shape, &tensors.attention_mean, &tensors.attention_rstd, normed, arena);
+  arena.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_norm.sum}, t, {normed, dim});
+  AddStatistics(shape, tensors.attention_norm, normed, arena);
   arena.Add({&tensors.attention_output}, t, {rows, dim});
   arena.Add({&tensors.ffn_inner, &tensors.ffn_hidden}, t, {rows, shape.model.ffn_dim});
   if (shape.model.gated_ffn) arena.Add({&tensors.ffn_factor}, t, {rows, shape.model.ffn_dim});
-  arena.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_sum}, t, {rows, dim});
-  AddStatistics(shape, &tensors.ffn_mean, &tensors.ffn_rstd, rows, arena);
+  arena.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_norm.sum}, t, {rows, dim});
+  AddStatistics(shape, tensors.ffn_norm, rows, arena);
 }
 
 // Of every attention call: first and last layer differ in rows, batches in their tables.
@@ -163,8 +162,9 @@ void AddSpanHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
   arena.Add({&a.losses, &a.end_losses}, g, {lanes});
   if (shape.model.task.span_head == SpanHeadKind::kSimple) return;
   arena.Add({&a.starts, &a.dstarts, &a.start_part}, t, {lanes, dim});
-  arena.Add({&a.token_part, &a.end_inner, &a.end_tanh, &a.end_normed, &a.dend}, t, {tokens, dim});
-  AddStatistics(shape, &a.end_mean, &a.end_rstd, tokens, arena);
+  arena.Add({&a.token_part, &a.end_inner, &a.end_norm.sum, &a.end_normed, &a.dend}, t,
+            {tokens, dim});
+  AddStatistics(shape, a.end_norm, tokens, arena);
   arena.Add({&a.lane_sums}, g, {lanes, dim});
   arena.Add({&a.searched}, t, {kSearchedStarts * tokens, 1});
   if (!shape.model.task.answer_class) return;
@@ -180,21 +180,20 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
   const int64_t dim = shape.model.model_dim;
   const int64_t rows = shape.batch.num_rows();
   const int64_t last_rows = shape.num_rows(shape.model.num_layers - 1);
-  const auto add_norm = [&](TensorView* sum, TensorView* mean, TensorView* rstd, int64_t count) {
-    arena.Add({sum}, t, {count, dim});
-    AddStatistics(shape, mean, rstd, count, arena);
+  const auto add_norm = [&](NormActivations& norm, int64_t count) {
+    arena.Add({&norm.sum}, t, {count, dim});
+    AddStatistics(shape, norm, count, arena);
   };
-  if (shape.model.embedding_layer_norm)
-    add_norm(&a.embedding_sum, &a.embedding_mean, &a.embedding_rstd, rows);
+  if (shape.model.embedding_layer_norm) add_norm(a.embedding_norm, rows);
   if (shape.model.pre_norm()) {
     const int64_t memory = shape.batch.batch_size * shape.batch.memory_rows;
-    add_norm(&a.final_sum, &a.final_mean, &a.final_rstd, last_rows);
-    add_norm(&a.memory, &a.memory_mean, &a.memory_rstd, memory);
+    add_norm(a.final_norm, last_rows);
+    add_norm(a.memory_norm, memory);
     arena.Add({&a.memory_normed, &a.dmemory}, t, {memory, dim});
     arena.Add({&a.dnorm}, g, {2, dim});
   }
   if (shape.model.mlm_head) {
-    add_norm(&a.head_hidden, &a.head_mean, &a.head_rstd, shape.num_targets());
+    add_norm(a.head_norm, shape.num_targets());
     arena.Add({&a.head_inner, &a.head_output}, t, {shape.num_targets(), dim});
   }
   if (shape.model.adaptive()) {

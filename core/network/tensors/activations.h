@@ -16,6 +16,12 @@
 
 namespace anyorder {
 
+// What a normalisation of [rows, d] keeps.
+struct NormActivations {
+  TensorView sum;         // [rows, d] T, what is normalised
+  TensorView mean, rstd;  // [rows] G; the mean is null with RMSNorm
+};
+
 struct LayerActivations {
   TensorView input;  // [N, d] T
   TensorView q;      // [n, HD] T
@@ -34,17 +40,14 @@ struct LayerActivations {
   TensorView global_attended;     // [B * G, HD] T
   TensorView global_lse;          // [B * G, H] G
   // Residual sums, and what LayerNorm made of them.
-  TensorView attention_sum;                   // [n, d] T; post-LN
-  TensorView attention_normed;                // [N, d] T; pre-LN: the layer's input, normalised
-  TensorView attention_mean, attention_rstd;  // [n] G; pre-LN [N]. Means, here and below, are null
-                                              // with RMSNorm
-  TensorView attention_output;                // [n, d] T
-  TensorView ffn_inner;                       // [n, F] T, before the activation
-  TensorView ffn_factor;                      // [n, F] T, what a gate multiplies; null without
-  TensorView ffn_hidden;                      // [n, F] T, after activation and dropout
-  TensorView ffn_sum;                         // [n, d] T; post-LN
-  TensorView ffn_normed;                      // [n, d] T; pre-LN: attention_output, normalised
-  TensorView ffn_mean, ffn_rstd;              // [n] G
+  NormActivations attention_norm;  // n rows; pre-LN N without the sum, which is `input`
+  TensorView attention_normed;     // [N, d] T; pre-LN: the layer's input, normalised
+  TensorView attention_output;     // [n, d] T
+  TensorView ffn_inner;            // [n, F] T, before the activation
+  TensorView ffn_factor;           // [n, F] T, what a gate multiplies; null without
+  TensorView ffn_hidden;           // [n, F] T, after activation and dropout
+  NormActivations ffn_norm;        // n rows; pre-LN without the sum: attention_output
+  TensorView ffn_normed;           // [n, d] T; pre-LN: attention_output, normalised
 };
 
 // The task's head (heads/); null without one. n: rows that its last layer reads, B or B * R of
@@ -63,8 +66,8 @@ struct TaskActivations {
   TensorView start_part;                     // [B, d] T, what starts give to the next
   TensorView token_part;                     // [B * R, d] T, what tokens give to it
   TensorView end_inner;                      // [B * R, d] T, their sum
-  TensorView end_tanh, end_normed;           // [B * R, d] T
-  TensorView end_mean, end_rstd;             // [B * R] G
+  NormActivations end_norm;                  // B * R rows: tanh of it
+  TensorView end_normed;                     // [B * R, d] T
   TensorView dend;                           // [B * R, d] T
   TensorView lane_sums;                      // [B, d] G
   TensorView searched;                       // [kSearchedStarts * B * R, 1] T, ends' logits
@@ -81,18 +84,15 @@ struct Activations {
   std::vector<LayerActivations> layers;
   TensorView output;  // [n of the last layer, d] T
   // LayerNorm of embeddings and, in a pre-LN network, after the last layer; null without.
-  TensorView embedding_sum;                   // [N, d] T
-  TensorView embedding_mean, embedding_rstd;  // [N] G
-  TensorView final_sum;                       // [n of the last layer, d] T
-  TensorView final_mean, final_rstd;          // [n of the last layer] G
-  TensorView readout;                         // [targets, d] T, readout rows after dropout
-  TensorView losses;                          // [targets] G
+  NormActivations embedding_norm;  // N rows
+  NormActivations final_norm;      // n rows of the last layer
+  TensorView readout;              // [targets, d] T, readout rows after dropout
+  TensorView losses;               // [targets] G
 
   // The prediction head before the softmax; null without one.
-  TensorView head_inner;            // [targets, d] T, before the activation
-  TensorView head_hidden;           // [targets, d] T, after it: what its LayerNorm normalises
-  TensorView head_mean, head_rstd;  // [targets] G
-  TensorView head_output;           // [targets, d] T, later a gradient
+  TensorView head_inner;      // [targets, d] T, before the activation
+  NormActivations head_norm;  // targets rows, after it
+  TensorView head_output;     // [targets, d] T, later a gradient
 
   // Rows of one cluster at a time of an adaptive softmax, or of its input; null without one.
   TensorView cluster_rows, dcluster_rows;  // [c, d] T
@@ -113,8 +113,8 @@ struct Activations {
   TensorView keys_input;  // [B * K, d] T, memory and content of each lane side by side
   TensorView branch;      // [N, d] T, a residual branch before its sum, or a gradient
   // A layer's memory in a pre-LN network, raw and normalised.
-  TensorView memory, memory_normed;     // [B * M, d] T
-  TensorView memory_mean, memory_rstd;  // [B * M] G
+  NormActivations memory_norm;  // B * M rows
+  TensorView memory_normed;     // [B * M, d] T
   TensorView global_input;  // [B * G, d] T, global slots of a layer's input, later their gradient
   // Scratch of backward.
   TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input

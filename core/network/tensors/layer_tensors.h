@@ -10,6 +10,12 @@
 
 namespace anyorder {
 
+// Of a LayerNorm, or an RMSNorm, whose beta is null.
+template <typename View>
+struct NormParameters {
+  View gamma, beta;
+};
+
 // What is added to a projection of x: (alpha / rank) (x a^T) b^T (core/config/lora_config.h). Null
 // where it has no adapter.
 template <typename View>
@@ -35,8 +41,7 @@ struct LayerTensors {
   View segment_bias;                                 // [HD] r_s_bias
   View segment_embedding;                            // [2, HD] seg_embed
   View distance_bias;                                // [buckets, H], the same for all layers
-  View attention_norm_gamma, attention_norm_beta;    // [d]
-  View ffn_norm_gamma, ffn_norm_beta;                // [d]
+  NormParameters<View> attention_norm, ffn_norm;     // [d]
   View ffn_gate, ffn_gate_bias;                      // [F, d], [F]; applied transposed
   View ffn_in, ffn_in_bias;                          // [F, d], [F]; applied transposed
   View ffn_out, ffn_out_bias;                        // [d, F], [d]; applied transposed
@@ -66,7 +71,7 @@ struct TaskTensors {
   // Spans, conditional. A pair's two matrices stand below each other.
   View start, start_bias;                // [1, d], [1]
   View end_inner, end_inner_bias;        // [2 d, d], [d]: of the token, then of the start
-  View end_norm_gamma, end_norm_beta;    // [d]
+  NormParameters<View> end_norm;         // [d]
   View end, end_bias;                    // [1, d], [1]
   View answer_inner, answer_inner_bias;  // [2 d, d], [d]: of the start, then of CLS
   View answer;                           // [1, d]
@@ -80,16 +85,15 @@ struct NetworkTensors {
   // [V, d], the softmax's too where it is tied. Adaptive softmax: null with projections, else [V +
   // n, d], all the clusters' tables.
   View embedding;
-  std::vector<ClusterTensors<View>> clusters;      // of an adaptive softmax, head first
-  View position_table;                             // [max_positions, d or, in pairs, d / 2]
-  View segment_table;                              // [num_segments, d], learned segments
-  View embedding_norm_gamma, embedding_norm_beta;  // [d]
-  View final_norm_gamma, final_norm_beta;          // [d], after the last layer of a pre-LN network
+  std::vector<ClusterTensors<View>> clusters;       // of an adaptive softmax, head first
+  View position_table;                              // [max_positions, d or, in pairs, d / 2]
+  View segment_table;                               // [num_segments, d], learned segments
+  NormParameters<View> embedding_norm, final_norm;  // [d]; the second of a pre-LN network
   // Between the readout and the softmax.
-  View head, head_bias;                  // [d, d], [d]; applied transposed
-  View head_norm_gamma, head_norm_beta;  // [d]
-  View classifier;                       // [V, d], the softmax's own; null where it is tied
-  View softmax_bias;                     // [V]; null with an adaptive softmax
+  View head, head_bias;            // [d, d], [d]; applied transposed
+  NormParameters<View> head_norm;  // [d]
+  View classifier;                 // [V, d], the softmax's own; null where it is tied
+  View softmax_bias;               // [V]; null with an adaptive softmax
   TaskTensors<View> task;
   // The next-sentence head.
   View summary, summary_bias;  // [d, d], [d]; applied transposed

@@ -78,8 +78,7 @@ class ParameterWalk {
     }
     if (model_.segments == Segments::kLearned)
       Weights(t_.segment_table, "transformer.segment_embedding.weight", {model_.num_segments, dim});
-    if (model_.embedding_layer_norm)
-      Norm(t_.embedding_norm_gamma, t_.embedding_norm_beta, "transformer.embedding_layer_norm");
+    if (model_.embedding_layer_norm) Norm(t_.embedding_norm, "transformer.embedding_layer_norm");
     if (model_.has_distance_bias()) {
       const Shape shape{model_.position_buckets, model_.num_heads};
       Add(&first.distance_bias, "transformer.relative_attention_bias.weight", "", shape, shape,
@@ -126,8 +125,8 @@ class ParameterWalk {
       Add(&t.segment_embedding, "rel_attn.seg_embed", "", {2, model_.num_heads, model_.head_dim},
           {2, heads_dim()}, ParameterInit::kWeights, /*always_written=*/true);
     }
-    Norm(t.attention_norm_gamma, t.attention_norm_beta, "rel_attn.layer_norm");
-    Norm(t.ffn_norm_gamma, t.ffn_norm_beta, "ff.layer_norm");
+    Norm(t.attention_norm, "rel_attn.layer_norm");
+    Norm(t.ffn_norm, "ff.layer_norm");
     if (model_.gated_ffn)
       FeedForward(t.ffn_gate, t.ffn_gate_bias, "ff.gate", {model_.ffn_dim, dim});
     FeedForward(t.ffn_in, t.ffn_in_bias, "ff.layer_1", {model_.ffn_dim, dim});
@@ -139,10 +138,10 @@ class ParameterWalk {
 
   void WalkHeads(int64_t vocab_size) {
     const int64_t dim = model_.model_dim;
-    if (model_.pre_norm()) Norm(t_.final_norm_gamma, t_.final_norm_beta, "transformer.layer_norm");
+    if (model_.pre_norm()) Norm(t_.final_norm, "transformer.layer_norm");
     if (model_.mlm_head) {
       Dense(t_.head, &t_.head_bias, "lm_head.dense", {dim, dim});
-      Norm(t_.head_norm_gamma, t_.head_norm_beta, "lm_head.layer_norm");
+      Norm(t_.head_norm, "lm_head.layer_norm");
     }
     if (!model_.tie_embeddings) Weights(t_.classifier, "lm_loss.weight", {vocab_size, dim});
     if (model_.softmax_bias && !model_.adaptive())
@@ -179,7 +178,7 @@ class ParameterWalk {
       return Dense(t.span, &t.span_bias, "qa_outputs", {2, dim});
     Dense(t.start, &t.start_bias, "start_logits.dense", {1, dim});
     DensePair(t.end_inner, t.end_inner_bias, "end_logits.dense_0");
-    Norm(t.end_norm_gamma, t.end_norm_beta, "end_logits.LayerNorm");
+    Norm(t.end_norm, "end_logits.LayerNorm");
     Dense(t.end, &t.end_bias, "end_logits.dense_1", {1, dim});
     if (!task.answer_class) return;
     DensePair(t.answer_inner, t.answer_inner_bias, "answer_class.dense_0");
@@ -229,11 +228,11 @@ class ParameterWalk {
     Add(&weight, name, ".weight", {2, dim, dim}, {2 * dim, dim}, ParameterInit::kWeights);
     Bias(&bias, name, ".bias", dim);
   }
-  void Norm(View& gamma, View& beta, const char* name) {
+  void Norm(NormParameters<View>& norm, const char* name) {
     const int64_t dim = model_.model_dim;
-    Gains(gamma, name, dim);
+    Gains(norm.gamma, name, dim);
     if (!model_.rms_norm())
-      Add(&beta, name, ".bias", {dim}, {dim}, ParameterInit::kZeros, /*always_written=*/true);
+      Add(&norm.beta, name, ".bias", {dim}, {dim}, ParameterInit::kZeros, /*always_written=*/true);
   }
   void Gains(View& view, const char* name, int64_t size) {
     Add(&view, name, ".weight", {size}, {size}, ParameterInit::kGains, /*always_written=*/true);

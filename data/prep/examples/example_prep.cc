@@ -17,7 +17,6 @@
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
@@ -62,7 +61,7 @@ class ExamplePreparation {
   explicit ExamplePreparation(const ExamplePrepOptions& options) : options_(options) {}
 
   absl::StatusOr<ExamplePrepSummary> Run() {
-    ANYORDER_RETURN_IF_ERROR(LoadVocabulary());
+    ANYORDER_RETURN_IF_ERROR(LoadTokenizer());
     ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
     ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
     ANYORDER_RETURN_IF_ERROR(options_.task.empty() ? ReadFiles() : ReadOfficial());
@@ -87,33 +86,28 @@ class ExamplePreparation {
     std::vector<int32_t> tags;
   };
 
-  absl::Status LoadVocabulary() {
+  // Another one than --vocab.
+  bool has_other_tokenizer() const { return !options_.tokenizer.empty(); }
+
+  absl::Status LoadTokenizer() {
     if (!options_.chat_template.empty()) {
       ANYORDER_ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
     }
-    if (!options_.tokenizer.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherTokenizer());
-    if (chat_ && chat_->is_tokenizers() && process_ == nullptr) {
+    ANYORDER_ASSIGN_OR_RETURN(std::optional<DatasetVocabulary> given,
+                              ReadGivenVocabulary(options_.vocab, options_.tokenizer,
+                                                  options_.declared, options_.letter_case));
+    vocabulary_ = *std::move(given);
+    if (chat_ && chat_->is_tokenizers() && !vocabulary_.is_hugging_face()) {
       return absl::InvalidArgumentError(
           "--chat-template tokenizer takes the template from a tokenizer's directory; pass that "
           "directory with --tokenizer, or pass --chat-template llada, chatml or a text");
     }
-    if (other_) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(model_, ReadWholeFile(options_.vocab));
-    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::Load(model_, options_.vocab));
-    tokenizer_.emplace(std::move(tokenizer));
-    return absl::OkStatus();
-  }
-
-  absl::Status LoadOtherTokenizer() {
-    ANYORDER_ASSIGN_OR_RETURN(other_, ReadEncodingVocabulary(options_.tokenizer, options_.declared,
-                                                             options_.letter_case));
-    model_ = other_->bytes;
-    if (other_->file == kHuggingFaceFile) {
-      ANYORDER_ASSIGN_OR_RETURN(process_,
-                                TokenizerProcess::Start(options_.tokenizer_script, other_->path));
+    if (vocabulary_.is_hugging_face()) {
+      ANYORDER_ASSIGN_OR_RETURN(
+          process_, TokenizerProcess::Start(options_.tokenizer_script, vocabulary_.path));
       return absl::OkStatus();
     }
-    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(*other_));
+    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(vocabulary_));
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
@@ -136,7 +130,7 @@ class ExamplePreparation {
           "--labels-from '", options_.labels_from,
           "' has no classes; name a dataset that `anyorder prep --examples` made");
     }
-    if (index.tokenizer_digest != DigestOf(model_).Hex()) {
+    if (index.tokenizer_digest != DigestOf(vocabulary_.bytes).Hex()) {
       return FailedPrecondition("--labels-from '", options_.labels_from,
                                 "' was made by another tokenizer than '", options_.vocab,
                                 "'; pass its own: --vocab '", options_.labels_from, "/",
@@ -197,11 +191,11 @@ class ExamplePreparation {
       return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
                       ExampleTaskName(task), "; make a dataset of each");
     }
-    if (task != ExampleTask::kGeneration && (other_ || chat_)) {
+    if (task != ExampleTask::kGeneration && (has_other_tokenizer() || chat_)) {
       return DataLoss("an example of ", ExampleTaskName(task), ", but ",
-                      other_ ? "--tokenizer encodes" : "--chat-template is for",
+                      has_other_tokenizer() ? "--tokenizer encodes" : "--chat-template is for",
                       " examples of generation alone (source and target); ",
-                      other_ ? "pass --vocab" : "leave it out");
+                      has_other_tokenizer() ? "pass --vocab" : "leave it out");
     }
     summary_.task = task;
     Encoded& encoded = examples_.emplace_back();
@@ -240,7 +234,7 @@ class ExamplePreparation {
 
   absl::StatusOr<std::vector<int32_t>> EncodeAsWritten(const std::string& text) {
     ANYORDER_ASSIGN_OR_RETURN(auto ids, process_->Encode({&text, 1}));
-    ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[0], other_->size));
+    ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[0], vocabulary_.size));
     return std::move(ids[0]);
   }
 
@@ -382,26 +376,16 @@ class ExamplePreparation {
   }
 
   absl::Status Publish() {
-    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
-    // A plan, so that the folder is known for an unfinished preparation of this very work.
     PlanIdentity identity;
     identity.options = {{"examples", ExampleTaskName(summary_.task)},
                         {"classes", absl::StrJoin(summary_.classes, "\n")},
                         {"shard_tokens", absl::StrCat(options_.shard_tokens)},
                         {"sources", DigestOf(origins_.text()).Hex()}};
-    if (other_) {
-      identity.options["tokenizer"] = other_->Digest();
-      for (const auto& [field, member] : kVocabIdFields)
-        identity.options[absl::StrCat(field, "_id")] = absl::StrCat(other_->ids.*member);
-    }
-    identity.inputs = {{other_ ? other_->path : options_.vocab, DigestOf(model_).Hex()},
+    if (has_other_tokenizer()) AddTokenizer(vocabulary_, identity);
+    identity.inputs = {{vocabulary_.path, DigestOf(vocabulary_.bytes).Hex()},
                        {options_.inputs.front(), corpus_.Value().Hex()}};
-    ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
-    if (!staging.IsPublished()) {
-      ANYORDER_RETURN_IF_ERROR(Write(staging.OutFolder()));
-      ANYORDER_RETURN_IF_ERROR(staging.Publish());
-    }
-    ANYORDER_RETURN_IF_ERROR(staging.Remove());
+    ANYORDER_RETURN_IF_ERROR(PublishWhole(
+        options_.output, identity, [this](const std::string& folder) { return Write(folder); }));
     ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
     summary_.num_examples = examples_.size();
     summary_.num_tokens = index.num_tokens;
@@ -410,8 +394,7 @@ class ExamplePreparation {
   }
 
   absl::Status Write(const std::string& folder) {
-    const std::string file = other_ ? other_->file : kTokenizerFile;
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(folder, "/", file), model_));
+    ANYORDER_RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
     ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
@@ -435,12 +418,9 @@ class ExamplePreparation {
 
   // Shards, examples.bin and sources.jsonl: what the stream is and where each part of it lies.
   absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
-    const std::string digest = corpus_.Value().Hex();
-    const DatasetIndex start = other_
-                                   ? StartIndex(*other_, options_.shard_tokens, digest)
-                                   : StartIndex(*tokenizer_, model_, options_.shard_tokens, digest);
-    ShardWriter shards(folder, start,
-                       other_ ? other_->is_start_piece : tokenizer_->is_start_piece());
+    const DatasetIndex start =
+        StartIndex(vocabulary_, options_.shard_tokens, corpus_.Value().Hex());
+    ShardWriter shards(folder, start, vocabulary_.is_start_piece);
     ExamplesEntry entry{.table = {},
                         .task = summary_.task,
                         .num_examples = examples_.size(),
@@ -486,9 +466,8 @@ class ExamplePreparation {
   }
 
   const ExamplePrepOptions& options_;
-  std::string model_;
-  std::optional<DatasetVocabulary> other_;  // of --tokenizer
-  std::optional<Tokenizer> tokenizer_;      // but of a tokenizer.json, which has
+  DatasetVocabulary vocabulary_;
+  std::optional<Tokenizer> tokenizer_;  // but of a tokenizer.json, which has
   std::unique_ptr<TokenizerProcess> process_;
   std::optional<ChatTemplate> chat_;
   std::optional<ExamplesEntry> known_;  // of --labels-from or --task

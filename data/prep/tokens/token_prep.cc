@@ -132,7 +132,12 @@ class TokenPreparation {
       return DataLoss("--tokens: the files hold no id but that of the end of documents, ",
                       vocabulary_.ids.eod, "; name files with text in them");
     }
-    ANYORDER_RETURN_IF_ERROR(Publish());
+    PlanIdentity identity;
+    identity.options = {{"tokens", "given"}, {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
+    identity.inputs = {{options_.tokenizer, vocabulary_.Digest()},
+                       {files_.front(), corpus_.Digest()}};
+    ANYORDER_RETURN_IF_ERROR(PublishWhole(
+        options_.output, identity, [this](const std::string& folder) { return Write(folder); }));
     TokenPrepSummary summary;
     summary.num_files = files_.size();
     ANYORDER_ASSIGN_OR_RETURN(summary.index, ReadDatasetIndex(options_.output));
@@ -155,24 +160,6 @@ class TokenPreparation {
       ANYORDER_RETURN_IF_ERROR(cutter.EndDocument());
     }
     return absl::OkStatus();
-  }
-
-  absl::Status Publish() const {
-    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
-    // A plan, so that the folder is known for an unfinished preparation of this very work.
-    PlanIdentity identity;
-    identity.options = {{"tokens", "given"}, {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
-    identity.inputs = {{options_.tokenizer, vocabulary_.Digest()},
-                       {files_.front(), corpus_.Digest()}};
-    ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
-    absl::Status status;
-    if (!staging.IsPublished()) {
-      status = Write(staging.OutFolder());
-      if (status.ok()) status = staging.Publish();
-    }
-    // Nothing took so long that a part of it is worth keeping.
-    const absl::Status removed = staging.Remove();
-    return status.ok() ? removed : status;
   }
 
   absl::Status Write(const std::string& folder) const {

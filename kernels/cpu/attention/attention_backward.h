@@ -17,7 +17,7 @@
 #include "kernels/cpu/attention/attention_band.h"
 #include "kernels/cpu/attention/attention_bias.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 template <class Number, typename T>
 class BackwardTask {
@@ -480,4 +480,4 @@ class BackwardTask {
   float* zeros_ = nullptr;
 };
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

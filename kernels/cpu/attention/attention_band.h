@@ -14,7 +14,7 @@
 
 #include "kernels/cpu/attention/attention_task.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 // Rows [row, row + count) of a block and the window [low, high) of table columns that they need.
 struct RowGroup {
@@ -172,4 +172,4 @@ inline BandPlace PositionScores(const AttentionProblem& p, const HeadTask& task,
   return place;
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

@@ -11,7 +11,7 @@
 
 #include "kernels/cpu/attention/attention_task.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 static_assert(kBiasPad >= kTileKeys);
 
@@ -58,4 +58,4 @@ inline void AddByDistance(const AttentionProblem& p, const HeadTask& task,
   }
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

@@ -5,7 +5,7 @@
 #include "kernels/cpu/attention/attention_band.h"
 #include "kernels/cpu/attention/attention_bias.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 template <class Number, typename T>
 class ForwardTask {
@@ -146,4 +146,4 @@ class ForwardTask {
   float* sum_ = nullptr;      // [48] running sum of exp2(score - largest)
 };
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

@@ -10,7 +10,7 @@
 
 #include "kernels/cpu/attention/attention_simd.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 // Number formats of packed operands.
 struct Fp32 {
@@ -138,4 +138,4 @@ inline void Gemm(int64_t rows, const GemmOperands& x, int64_t columns) {
   }
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

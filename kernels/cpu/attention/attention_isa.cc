@@ -1,10 +1,10 @@
 // The entry points of one instruction set. CMake compiles this file once for each, with its own -m
-// flags and ANYORDER_ATTENTION_ISA, the namespace.
+// flags and ANYORDER_ISA, the namespace.
 
 #include "kernels/cpu/attention/attention_backward.h"
 #include "kernels/cpu/attention/attention_forward.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 namespace {
 
@@ -54,12 +54,9 @@ void SumRows(const RowSum& x, bool bf16, void* dst) {
 
 }  // namespace
 
-#define ANYORDER_STRING_INNER(x) #x
-#define ANYORDER_STRING(x) ANYORDER_STRING_INNER(x)
-
 // Without the "attention_" of the namespace.
 extern const AttentionIsa kIsa;
-const AttentionIsa kIsa = {&ANYORDER_STRING(ANYORDER_ATTENTION_ISA)[10], AnyScratchBytes,
+const AttentionIsa kIsa = {&ANYORDER_STRING(ANYORDER_ISA)[10], AnyScratchBytes,
                            RunTask<ForwardTask>, RunTask<BackwardTask>, SumRows};
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

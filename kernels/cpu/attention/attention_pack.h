@@ -9,22 +9,14 @@
 
 #include "kernels/cpu/attention/attention_gemm.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
-
-inline float ToFloat(float a) { return a; }
-inline float ToFloat(uint16_t a) {
-  const uint32_t bits = static_cast<uint32_t>(a) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 // dst[0..padded) = src[0..dim), then zeros.
 template <typename T>
 inline void ToFloatRow(const T* src, int64_t dim, int64_t padded, float* dst) {
   int64_t d = 0;
   for (; d + kLanes <= dim; d += kLanes) Store(dst + d, LoadAs(src + d));
-  for (; d < dim; ++d) dst[d] = ToFloat(src[d]);
+  for (; d < dim; ++d) dst[d] = Load(src, d);
   for (; d < padded; ++d) dst[d] = 0.0f;
 }
 
@@ -216,4 +208,4 @@ inline void PackSteps(const HeadRows<T>& rows, int64_t padded, int64_t count, fl
   }
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

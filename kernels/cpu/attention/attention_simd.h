@@ -1,18 +1,17 @@
 // Vectors of 32-bit lanes for the attention kernels: AVX-512 by intrinsics, anything else by GCC's
-// vector extensions. Included only by the per-instruction-set sources, which define
-// ANYORDER_ATTENTION_ISA.
+// vector extensions. What is of one element, and Philox, is in vector_math.h, whose rules hold
+// here, too.
 
 #pragma once
 
 #include <cstdint>
 #include <cstring>
-#if defined(__AVX512F__) || defined(__AVX2__)
-#include <immintrin.h>
-#endif
+
+#include "kernels/cpu/vector/vector_math.h"
 
 #define ANYORDER_SIMD inline __attribute__((always_inline))
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 inline constexpr float kNegativeInfinity = -__builtin_inff();
 
@@ -160,15 +159,8 @@ ANYORDER_SIMD Floats LoadAs(const uint16_t* p) {
     bits[i] = static_cast<int32_t>(static_cast<uint32_t>(p[i]) << 16);
   return reinterpret_cast<Floats>(bits);
 }
-ANYORDER_SIMD uint16_t RoundToBf16(float a) {
-  uint32_t bits;
-  std::memcpy(&bits, &a, sizeof(bits));
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  return static_cast<uint16_t>(is_nan ? (bits >> 16) | 0x40u
-                                      : (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
-}
 ANYORDER_SIMD void StoreAs(uint16_t* p, Floats a) {
-  for (int i = 0; i < kLanes; ++i) p[i] = RoundToBf16(a[i]);
+  for (int i = 0; i < kLanes; ++i) Store(p, i, a[i]);
 }
 
 #endif
@@ -192,4 +184,4 @@ ANYORDER_SIMD Floats Exp2(Floats a) {
   return ScaleByPowerOfTwo(p, n);
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

@@ -5,76 +5,48 @@
 
 #include "kernels/cpu/attention/attention_tiles.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
-// Bits j = 0..63: key slot `begin + j` is kept (kernels/dropout.h), begin a multiple of 64. Eight
-// blocks of Philox4x32-7 in the low halves of 64-bit lanes: the high halves collect rubbish that a
-// 32 x 32 multiply never reads, which saves every mask and blend.
+// Bits j = 0..63: key slot `begin + j` is kept (kernels/dropout.h), begin a multiple of 64. Word k
+// of block t of a group g of 32 keys has the draws of keys 32 g + 8 k + 2 t + {0, 1}.
 inline uint64_t KeepBits(const AttentionProblem& p, uint32_t row, uint32_t head, int64_t begin) {
   if (p.dropout_threshold > 0xffffu) return 0;
+  constexpr int kBlocks = 8;
   const uint32_t first = static_cast<uint32_t>(begin >> 5) * 4;
+  const auto draw = [&](uint32_t block) {
+    return Philox7({first + block, row, head, p.dropout_site, p.dropout_key0, p.dropout_key1});
+  };
 #if defined(__AVX512F__)
-  const auto wide = [](uint32_t a) { return _mm512_set1_epi64(static_cast<int64_t>(a)); };
-  __m512i c0 = _mm512_add_epi64(wide(first), _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7));
-  __m512i c1 = wide(row);
-  __m512i c2 = wide(head);
-  __m512i c3 = wide(p.dropout_site);
-  uint32_t key0 = p.dropout_key0;
-  uint32_t key1 = p.dropout_key1;
-#pragma GCC unroll 7
-  for (int round = 0; round < 7; ++round) {
-    const __m512i product0 = _mm512_mul_epu32(c0, wide(0xD2511F53u));
-    const __m512i product1 = _mm512_mul_epu32(c2, wide(0xCD9E8D57u));
-    c0 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1, wide(key0), 0x96);
-    c1 = product1;
-    c2 = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3, wide(key1), 0x96);
-    c3 = product0;
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
-  }
-  // Word k of block (g, t) holds the draws of keys 32 g + 8 k + 2 t + {0, 1}.
-  const __m512i low_words =
+  static_assert(kWideLanes == kBlocks);
+  const PhiloxWords words = draw(0);
+  const __m512i low_halves =
       _mm512_setr_epi32(0, 2, 4, 6, 16, 18, 20, 22, 8, 10, 12, 14, 24, 26, 28, 30);
-  const __m512i words01 = _mm512_permutex2var_epi32(c0, low_words, c1);
-  const __m512i words23 = _mm512_permutex2var_epi32(c2, low_words, c3);
+  const auto join = [&](Wide a, Wide b) {
+    return _mm512_permutex2var_epi32(reinterpret_cast<__m512i>(a), low_halves,
+                                     reinterpret_cast<__m512i>(b));
+  };
+  const __m512i words01 = join(words.c[0], words.c[1]);
+  const __m512i words23 = join(words.c[2], words.c[3]);
   const __m512i group0 = _mm512_shuffle_i64x2(words01, words23, 0x44);
   const __m512i group1 = _mm512_shuffle_i64x2(words01, words23, 0xee);
   const __m512i threshold = _mm512_set1_epi16(static_cast<int16_t>(p.dropout_threshold));
   return uint64_t{_mm512_cmpge_epu16_mask(group0, threshold)} |
          uint64_t{_mm512_cmpge_epu16_mask(group1, threshold)} << 32;
 #else
-  constexpr int kBlocks = 8;
-  uint64_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
-  for (uint32_t block = 0; block < kBlocks; ++block) {
-    c0[block] = first + block;
-    c1[block] = row;
-    c2[block] = head;
-    c3[block] = p.dropout_site;
-  }
-  uint32_t key0 = p.dropout_key0;
-  uint32_t key1 = p.dropout_key1;
-  for (int round = 0; round < 7; ++round) {
-    for (int block = 0; block < kBlocks; ++block) {
-      const uint64_t product0 = (c0[block] & 0xffffffffu) * 0xD2511F53u;
-      const uint64_t product1 = (c2[block] & 0xffffffffu) * 0xCD9E8D57u;
-      c0[block] = (product1 >> 32) ^ c1[block] ^ key0;
-      c1[block] = product1;
-      c2[block] = (product0 >> 32) ^ c3[block] ^ key1;
-      c3[block] = product0;
-    }
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+  uint64_t words[4][kBlocks];
+  for (int block = 0; block < kBlocks; block += kWideLanes) {
+    const PhiloxWords some = draw(static_cast<uint32_t>(block));
+    for (int k = 0; k < 4; ++k) std::memcpy(&words[k][block], &some.c[k], sizeof(Wide));
   }
   uint64_t bits = 0;
   for (int block = 0; block < kBlocks; ++block) {
-    const uint64_t words[4] = {c0[block], c1[block], c2[block], c3[block]};
     const int j = 32 * (block >> 2) + 2 * (block & 3);
     for (int k = 0; k < 4; ++k) {
-      const uint64_t low = words[k] & 0xffffu;
-      const uint64_t high = (words[k] >> 16) & 0xffffu;
+      const uint64_t low = words[k][block] & 0xffffu;
+      const uint64_t high = (words[k][block] >> 16) & 0xffffu;
       bits |= static_cast<uint64_t>(low >= p.dropout_threshold) << (j + 8 * k);
       bits |= static_cast<uint64_t>(high >= p.dropout_threshold) << (j + 8 * k + 1);
     }
@@ -156,4 +128,4 @@ inline void GradientScores(float* scores, float* dp, const TileRow& tile, const 
   }
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

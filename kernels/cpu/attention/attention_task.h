@@ -10,7 +10,7 @@
 #include "kernels/cpu/attention/attention_pack.h"
 #include "kernels/cpu/attention/attention_softmax.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 inline constexpr int64_t kRowBlock = 48;
 // Rows whose positions lie this close share one window of the relative table.
@@ -169,7 +169,7 @@ inline void PackDistanceBias(const AttentionProblem& p, HeadTask* task) {
                    p.table_of_lane[task->lane] * p.num_bias_distances * p.num_heads + task->head;
   for (int64_t c = 0; c < p.num_bias_distances + 2 * kBiasPad; ++c) {
     const int64_t x = Min(last, Max(0, c - kBiasPad));
-    task->distance_bias[c] = kLog2E * ToFloat(table[(last - x) * p.num_heads]);
+    task->distance_bias[c] = kLog2E * Load(table, (last - x) * p.num_heads);
   }
 }
 
@@ -373,4 +373,4 @@ inline void MultiplyTiles(const HeadTask& task, const RowBlock<typename Number::
   }
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

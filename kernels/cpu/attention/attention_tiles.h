@@ -7,7 +7,7 @@
 #include "kernels/cpu/attention/attention_problem.h"
 #include "kernels/cpu/attention/attention_simd.h"
 
-namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA {
+namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
 inline constexpr int64_t kTileKeys = 64;
 inline constexpr int64_t kChunkTiles = 8;
@@ -242,4 +242,4 @@ inline int64_t MakeChunks(const KeyTile* tiles, int64_t num_tiles, bool position
   return count;
 }
 
-}  // namespace anyorder::kernels::cpu::ANYORDER_ATTENTION_ISA
+}  // namespace anyorder::kernels::cpu::ANYORDER_ISA

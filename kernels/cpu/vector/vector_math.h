@@ -1,17 +1,17 @@
 // Arithmetic of the vectorised kernels: bfloat16, exp, erfc and Philox as loops-over-lanes code.
 //
-// Included only by sources that are compiled once per instruction set (kernels/CMakeLists.txt
-// defines ANYORDER_ISA for each). Everything is internal to that namespace and always inlined, and
-// nothing here may call an inline function of another header: the linker could keep the copy with
-// the widest instructions and run it on a machine that lacks them. Each function works on one
-// element; the compiler makes vectors.
+// Included only by sources that are compiled once per instruction set (kernels/cpu's
+// CMakeLists.txt, and its attention's, define ANYORDER_ISA for each). Everything is internal to
+// that namespace and always inlined, and nothing here may call an inline function of another
+// header: the linker could keep the copy with the widest instructions and run it on a machine that
+// lacks them. Each function works on one element; the compiler makes vectors.
 //
 // Numerics: relative error of Exp below 2^-22 in (-87.3, 88.3), of Erfc below 2^-21 + 2^-23 * x^2.
 
 #pragma once
 
 #ifndef ANYORDER_ISA
-#error "compile through a variant of kernels/cpu/CMakeLists.txt"
+#error "compile through a variant of kernels/cpu's or its attention's CMakeLists.txt"
 #endif
 
 #include <cstdint>
@@ -21,6 +21,8 @@
 #endif
 
 #define ANYORDER_INLINE static inline __attribute__((always_inline))
+#define ANYORDER_STRING_INNER(x) #x
+#define ANYORDER_STRING(x) ANYORDER_STRING_INNER(x)
 
 namespace anyorder::kernels::cpu::ANYORDER_ISA {
 
@@ -126,6 +128,16 @@ ANYORDER_INLINE Wide MulLowHalves(Wide a, Wide b) {
 #endif
 }
 
+ANYORDER_INLINE Wide Xor(Wide a, Wide b, Wide c) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Wide>(_mm512_ternarylogic_epi64(reinterpret_cast<__m512i>(a),
+                                                          reinterpret_cast<__m512i>(b),
+                                                          reinterpret_cast<__m512i>(c), 0x96));
+#else
+  return a ^ b ^ c;
+#endif
+}
+
 // Philox4x32-7 (core/base/philox.h) on the counters {first + lane, c1, c2, c3}, one a lane.
 struct PhiloxInput {
   uint32_t first;
@@ -135,14 +147,15 @@ struct PhiloxInput {
   uint32_t key0;
   uint32_t key1;
 };
-struct PhiloxOutput {
-  Wide words01;  // words 0 and 1 of the lane's block, word 0 in the low half
-  Wide words23;
+// Of each lane's block the words 0 to 3, in the low halves; the high ones may hold anything.
+struct PhiloxWords {
+  Wide c[4];
 };
-ANYORDER_INLINE PhiloxOutput Philox7(const PhiloxInput& in) {
-  Wide c0 = {};
-  for (int lane = 0; lane < kWideLanes; ++lane) c0[lane] = in.first + static_cast<uint32_t>(lane);
+ANYORDER_INLINE PhiloxWords Philox7(const PhiloxInput& in) {
   const Wide zero = {};
+  Wide c0 = {};
+  for (int lane = 0; lane < kWideLanes; ++lane) c0[lane] = static_cast<uint64_t>(lane);
+  c0 += in.first;
   Wide c1 = zero + in.c1;
   Wide c2 = zero + in.c2;
   Wide c3 = zero + in.c3;
@@ -150,17 +163,17 @@ ANYORDER_INLINE PhiloxOutput Philox7(const PhiloxInput& in) {
   uint32_t key1 = in.key1;
 #pragma GCC unroll 7
   for (int round = 0; round < 7; ++round) {
-    // High halves of c1 and c3 collect rubbish, which no product sees.
+    // High halves collect rubbish, which no product sees.
     const Wide product0 = MulLowHalves(c0, zero + 0xD2511F53u);
     const Wide product1 = MulLowHalves(c2, zero + 0xCD9E8D57u);
-    c0 = (product1 >> 32) ^ c1 ^ key0;
-    c2 = (product0 >> 32) ^ c3 ^ key1;
+    c0 = Xor(product1 >> 32, c1, zero + key0);
+    c2 = Xor(product0 >> 32, c3, zero + key1);
     c1 = product1;
     c3 = product0;
     key0 += 0x9E3779B9u;
     key1 += 0xBB67AE85u;
   }
-  return {(c0 & 0xffffffffu) | (c1 << 32), (c2 & 0xffffffffu) | (c3 << 32)};
+  return {{c0, c1, c2, c3}};
 }
 
 }  // namespace anyorder::kernels::cpu::ANYORDER_ISA
