@@ -194,18 +194,12 @@ int Main(int argc, char** argv) {
   std::string run_dir = parent + "/ckpt_bench-XXXXXX";
   ANYORDER_CHECK(mkdtemp(run_dir.data()) != nullptr) << run_dir;
 
-  ServiceOptions service_options;
-  service_options.run_dir = run_dir;
-  service_options.run_id = "bench";
-  service_options.attempt = 1;
+  ServiceOptions service_options = {.run_dir = run_dir, .run_id = "bench", .attempt = 1};
   service_options.verify_after_commit = false;  // it would run into the next measure
   absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(service_options);
   ANYORDER_CHECK_OK(service.status());
   std::thread serving([&] { ANYORDER_CHECK_OK((*service)->Run()); });
-  ClientOptions client_options;
-  client_options.run_dir = run_dir;
-  client_options.run_id = "bench";
-  client_options.attempt = 1;
+  ClientOptions client_options = {.run_dir = run_dir, .run_id = "bench", .attempt = 1};
   absl::StatusOr<std::unique_ptr<Client>> client = Client::Connect(client_options);
   ANYORDER_CHECK_OK(client.status());
 

@@ -134,12 +134,11 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
 
 // One pass over `length` slots a lane.
 absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
-  BatchShape shape;
-  shape.batch_size = subject.options.lanes;
-  shape.content_rows = length;
-  shape.targets = 1;
-  shape.num_distances = length;
-  shape.content_readout = true;
+  BatchShape shape = {.batch_size = subject.options.lanes,
+                      .content_rows = length,
+                      .targets = 1,
+                      .num_distances = length,
+                      .content_readout = true};
   Batch batch(shape);
   for (int64_t row = 0; row < shape.num_rows(); ++row) {
     const auto slot = static_cast<int32_t>(row % length);

@@ -79,11 +79,11 @@ const GemmShape kGemmShapes[] = {{1024, 256, 256},
 void BenchGemm(Bench& bench, DType dtype) {
   for (const GemmShape& s : kGemmShapes) {
     DeviceMemory memory(bench.backend());
-    GemmArgs args;
-    args.a = memory.Random(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
-    args.b = memory.Random(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
-    args.transpose_a = s.transpose_a;
-    args.transpose_b = s.transpose_b;
+    GemmArgs args = {
+        .a = memory.Random(dtype, s.transpose_a ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1),
+        .b = memory.Random(dtype, s.transpose_b ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2),
+        .transpose_a = s.transpose_a,
+        .transpose_b = s.transpose_b};
     // Weight gradients are added up in fp32.
     args.beta = s.transpose_a ? 1.0f : 0.0f;
     args.c = memory.Tensor(s.transpose_a ? DType::kFloat32 : dtype, {s.m, s.n});

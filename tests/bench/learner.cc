@@ -60,13 +60,12 @@ absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int6
 
 StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, TensorView gradients,
                              uint64_t seed) {
-  StepArgs args;
-  args.batch = &batch;
-  args.weights = weights;
-  args.memory = memory_.View(0, batch.shape.batch_size);
-  args.seed = seed;
-  args.training = !gradients.is_null();
-  args.gradients = gradients;
+  StepArgs args = {.batch = &batch,
+                   .weights = weights,
+                   .memory = memory_.View(0, batch.shape.batch_size),
+                   .seed = seed,
+                   .training = !gradients.is_null(),
+                   .gradients = gradients};
   const StepResult result = transformer_->Run(args, {});
   memory_.Advance();
   return result;
@@ -108,9 +107,7 @@ absl::Status Learner::AllocateState(DType dtype) {
 double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
   const StepResult result = runner_.Run(batch, weights(), gradients_, static_cast<uint64_t>(step_));
   backend_.SumOfSquares(gradients_, sums_, {});
-  kernels::ComputeGradientClipArgs clip;
-  clip.sums = sums_;
-  clip.control = Control();
+  kernels::ComputeGradientClipArgs clip = {.sums = sums_, .control = Control()};
   clip.grad_scale = 1 / result.divisor;  // the gradient is that of the summed loss
   clip.max_grad_norm = optimizer.max_grad_norm;
   clip.beta1 = optimizer.adam_beta1;
@@ -120,11 +117,10 @@ double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64
   backend_.ComputeGradientClip(clip, {});
   for (const DecayRange& range : DecayRanges(transformer().layout())) {
     const Shape shape{range.end - range.begin};
-    kernels::AdamWArgs args;
-    args.grad = gradients_.Slice(range.begin, shape);
-    args.master = master_.Slice(range.begin, shape);
-    args.m = m_.Slice(range.begin, shape);
-    args.v = v_.Slice(range.begin, shape);
+    kernels::AdamWArgs args = {.grad = gradients_.Slice(range.begin, shape),
+                               .master = master_.Slice(range.begin, shape),
+                               .m = m_.Slice(range.begin, shape),
+                               .v = v_.Slice(range.begin, shape)};
     if (!weights_.is_null()) args.weights = weights_.Slice(range.begin, shape);
     args.learning_rate = LearningRate(optimizer, train_steps, step_);
     args.beta1 = optimizer.adam_beta1;

@@ -100,30 +100,27 @@ LayerNormOperands MakeLayerNorm(DeviceMemory& memory, DType dtype, int64_t rows,
 
 kernels::LinearCrossEntropyArgs MakeClassifier(DeviceMemory& memory, DType dtype, int64_t rows,
                                                int64_t columns, int64_t vocab) {
-  kernels::LinearCrossEntropyArgs args;
-  args.x = memory.Random(dtype, {rows, columns}, 1);
-  args.weight = memory.Random(dtype, {vocab, columns}, 2, 0.02);
-  args.bias = memory.Random(dtype, {vocab}, 3, 0.02);
-  args.labels = memory.Array(test::RandomIds(rows, vocab, 4));
-  args.row_weights = memory.Array(std::vector<float>(static_cast<size_t>(rows), 1.0f));
-  args.loss = memory.Tensor(DType::kFloat32, {rows});
-  args.dx = memory.Tensor(dtype, {rows, columns});
-  args.dweight = memory.Tensor(DType::kFloat32, {vocab, columns});
-  args.dbias = memory.Tensor(DType::kFloat32, {vocab});
-  args.workspace = memory.Tensor(DType::kUint8, {memory.backend().LinearCrossEntropyWorkspaceBytes(
-                                                    rows, columns, vocab, dtype)});
-  return args;
+  return {.x = memory.Random(dtype, {rows, columns}, 1),
+          .weight = memory.Random(dtype, {vocab, columns}, 2, 0.02),
+          .bias = memory.Random(dtype, {vocab}, 3, 0.02),
+          .labels = memory.Array(test::RandomIds(rows, vocab, 4)),
+          .row_weights = memory.Array(std::vector<float>(static_cast<size_t>(rows), 1.0f)),
+          .loss = memory.Tensor(DType::kFloat32, {rows}),
+          .dx = memory.Tensor(dtype, {rows, columns}),
+          .dweight = memory.Tensor(DType::kFloat32, {vocab, columns}),
+          .dbias = memory.Tensor(DType::kFloat32, {vocab}),
+          .workspace = memory.Tensor(
+              DType::kUint8,
+              {memory.backend().LinearCrossEntropyWorkspaceBytes(rows, columns, vocab, dtype)})};
 }
 
 kernels::AdamWArgs MakeAdamW(DeviceMemory& memory, DType dtype, int64_t count) {
-  kernels::AdamWArgs args;
-  args.grad = memory.Random(DType::kFloat32, {count}, 1, 1e-3);
-  args.master = memory.Random(DType::kFloat32, {count}, 2, 0.02);
-  args.m = memory.Random(DType::kFloat32, {count}, 3, 1e-3);
-  args.v = memory.Tensor(DType::kFloat32, {count});
-  args.weights = memory.Tensor(dtype, {count});
-  args.learning_rate = 1e-5;
-  return args;
+  return {.grad = memory.Random(DType::kFloat32, {count}, 1, 1e-3),
+          .master = memory.Random(DType::kFloat32, {count}, 2, 0.02),
+          .m = memory.Random(DType::kFloat32, {count}, 3, 1e-3),
+          .v = memory.Tensor(DType::kFloat32, {count}),
+          .weights = memory.Tensor(dtype, {count}),
+          .learning_rate = 1e-5};
 }
 
 }  // namespace anyorder::bench

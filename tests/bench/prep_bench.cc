@@ -90,11 +90,7 @@ int main(int argc, char** argv) {
   const std::string error = bridge.Load(*model);
   ANYORDER_CHECK(error.empty()) << error;
 
-  PrepOptions options;
-  options.inputs = {argv[1]};
-  options.vocab = argv[2];
-  options.workers = workers;
-  options.quiet = true;
+  PrepOptions options = {.inputs = {argv[1]}, .vocab = argv[2], .workers = workers, .quiet = true};
   // Dropped documents are not encoded: keep all, so that both sides encode the same text.
   options.text.filter.enabled = false;
   options.text.drop_duplicates = false;

@@ -184,10 +184,9 @@ absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& opt
 double GemmRate(kernels::Backend& backend, DType dtype) {
   constexpr int64_t kSize = 1536;
   DeviceMemory memory(backend);
-  kernels::GemmArgs args;
-  args.a = memory.Tensor(dtype, {kSize, kSize});
-  args.b = memory.Tensor(dtype, {kSize, kSize});
-  args.c = memory.Tensor(dtype, {kSize, kSize});
+  kernels::GemmArgs args = {.a = memory.Tensor(dtype, {kSize, kSize}),
+                            .b = memory.Tensor(dtype, {kSize, kSize}),
+                            .c = memory.Tensor(dtype, {kSize, kSize})};
   double best = 0;
   for (int i = 0; i < 4; ++i) {
     const double seconds = SecondsOf([&] { backend.Gemm(args, {}); });

@@ -49,10 +49,9 @@ TEST(CollectiveWatchTest, ThePageSaysWhereTheRankIs) {
 TEST(CollectiveWatchTest, AnErrorOfTheProbeEndsTheRank) {
   absl::Notification has_ended;
   std::string line;
-  CollectiveWatchOptions options;
-  options.probe_period = absl::Milliseconds(1);
-  options.report = [&](const std::string& text) { line = text; };
-  options.exit = [&] { has_ended.Notify(); };
+  CollectiveWatchOptions options = {.probe_period = absl::Milliseconds(1),
+                                    .report = [&](const std::string& text) { line = text; },
+                                    .exit = [&] { has_ended.Notify(); }};
   CollectiveWatch watch(options, 3, "node7");
   watch.SetPhase("step 12");
   int asked = 0;

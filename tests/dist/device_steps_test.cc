@@ -11,7 +11,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 
 #include "dist/nccl_transport.h"
 #include "dist/sharded_optimizer.h"
@@ -61,13 +60,7 @@ const std::vector<ScriptedStep>& Script() {
   return *steps;
 }
 
-OptimizerConfig Config() {
-  OptimizerConfig config;
-  config.bias_correction = true;
-  config.max_grad_norm = 2;
-  config.ema_decay = 0.3;
-  return config;
-}
+OptimizerConfig Config() { return {.bias_correction = true, .max_grad_norm = 2, .ema_decay = 0.3}; }
 
 std::vector<float> GradientOf(size_t step, Range owned) {
   RandomStream random(3, RandomPurpose::kInit, static_cast<int64_t>(step), 0);

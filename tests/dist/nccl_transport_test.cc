@@ -19,6 +19,7 @@
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/fake_nccl.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder::dist {
@@ -132,29 +133,25 @@ TEST(NcclTransportTest, RefusesAnotherVersion) {
   NcclFaults faults;
   faults.version = 21005;
   absl::Status error = SetUpError(3, 1, faults);
-  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("rank 1 on thread1: libnccl.so.2 is version 2.10.5; this program needs "
-                        "2.18.0 to 2.x; install another, or set dist.transport = \"mpi\""));
+  EXPECT_THAT(error, Fails(absl::IsUnavailable,
+                           "rank 1 on thread1: libnccl.so.2 is version 2.10.5; this program needs "
+                           "2.18.0 to 2.x; install another, or set dist.transport = \"mpi\""));
   faults.version = 22700;
   error = SetUpError(3, 2, faults);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("rank 2 on thread2: libnccl.so.2 is version 2.27.0, rank 0's is 2.28.9"));
+  EXPECT_THAT(error, Says("rank 2 on thread2: libnccl.so.2 is version 2.27.0, rank 0's is 2.28.9"));
 }
 
 TEST(NcclTransportTest, AFailedStartIsAnErrorOnAllRanks) {
   NcclFaults refused;
   refused.init_result = 2;
   absl::Status error = SetUpError(3, 2, refused);
-  EXPECT_EQ(error.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("rank 2 on thread2: NCCL's ncclCommInitRankConfig: fake error 2"));
+  EXPECT_THAT(error, Fails(absl::IsUnavailable,
+                           "rank 2 on thread2: NCCL's ncclCommInitRankConfig: fake error 2"));
 
   NcclFaults stuck;
   stuck.init_never_ends = true;
   error = SetUpError(2, 0, stuck);
-  EXPECT_THAT(std::string(error.message()),
-              HasSubstr("rank 0 on thread0: NCCL did not connect the ranks within 100ms"));
+  EXPECT_THAT(error, Says("rank 0 on thread0: NCCL did not connect the ranks within 100ms"));
 }
 
 // Devices are told apart by their host, too.
@@ -189,9 +186,8 @@ std::string LastWords(const NcclFaults& faults, std::atomic<int>* num_aborts) {
     watch_options.exit = [&] { has_exited = true; };
     CollectiveWatch watch(watch_options, comm.rank(), comm.host());
     watch.SetPhase("step 41");
-    NcclOptions options;
-    options.work_limit = absl::Milliseconds(300);
-    options.watch = comm.rank() == 1 ? &watch : nullptr;
+    NcclOptions options = {.work_limit = absl::Milliseconds(300),
+                           .watch = comm.rank() == 1 ? &watch : nullptr};
     const auto transport =
         MakeNcclTransport(
             MakeFakeNccl(wire, *backend, comm.rank() == 1 ? faults : NcclFaults(), num_aborts),
@@ -211,9 +207,8 @@ TEST(NcclTransportTest, TheWatchAndTheRankDoNotMeetInTheLibrary) {
   FakeWire wire;
   testing::RunThreadRanks(2, [&](Communicator& comm) {
     const auto backend = Device(comm);
-    CollectiveWatchOptions watch_options;
-    watch_options.probe_period = absl::Microseconds(250);
-    watch_options.report = [](const std::string&) {};
+    CollectiveWatchOptions watch_options = {.probe_period = absl::Microseconds(250),
+                                            .report = [](const std::string&) {}};
     CollectiveWatch watch(watch_options, comm.rank(), comm.host());
     NcclOptions options;
     options.watch = &watch;
@@ -237,9 +232,7 @@ TEST(NcclTransportTest, AnOperationThatDoesNotEndTakesTheRankDown) {
 }
 
 TEST(NcclTransportTest, AnErrorThatComesLaterTakesTheRankDown) {
-  NcclFaults faults;
-  faults.fail_after_operation = 2;
-  faults.is_slow = false;
+  NcclFaults faults = {.is_slow = false, .fail_after_operation = 2};
   std::atomic<int> num_aborts = 0;
   EXPECT_THAT(LastWords(faults, &num_aborts),
               HasSubstr("rank 1 on thread1: NCCL failed: fake error 6 (a peer is lost)"));

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_format.h"
@@ -67,9 +66,7 @@ constexpr const char* kPartNames[] = {"strings at the start", "an agreement", "g
 
 std::vector<Count> Counts(int ranks, bool has_levels) {
   Traffic traffic;
-  testing::ThreadRanksOptions options;
-  options.traffic = &traffic;
-  options.most_moved_bytes = 64 << 10;
+  testing::ThreadRanksOptions options = {.traffic = &traffic, .most_moved_bytes = 64 << 10};
   std::vector<std::vector<Count>> of_rank(ranks, std::vector<Count>(kNumParts));
   const auto run = [&](Communicator& comm) {
     if (has_levels) {

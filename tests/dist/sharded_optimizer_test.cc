@@ -58,9 +58,7 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
   const int64_t size = 1000;
   const std::vector<float> gradient = RandomValues(size, 1);
   for (const bool correct : {false, true}) {
-    OptimizerConfig config;
-    config.bias_correction = correct;
-    config.max_grad_norm = 0;
+    OptimizerConfig config = {.bias_correction = correct, .max_grad_norm = 0};
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
     WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
       const UpdateOutcome result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
@@ -102,12 +100,11 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
   const std::vector<DecaySegment> segments = {
       {0, 300, true}, {300, 700, false}, {700, 900, true}, {900, 1000, true, 0.75}};
   for (const Form& form : kForms) {
-    OptimizerConfig config;
-    config.bias_correction = form.corrects;
-    config.adam_form = form.adam;
-    config.adam_epsilon = 0.01;
-    config.weight_decay = 0.1;
-    config.max_grad_norm = 2.0;
+    OptimizerConfig config = {.adam_epsilon = 0.01,
+                              .weight_decay = 0.1,
+                              .bias_correction = form.corrects,
+                              .adam_form = form.adam,
+                              .max_grad_norm = 2.0};
     WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
       const std::vector<float> start = RandomValues(1000, 2);
       std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());

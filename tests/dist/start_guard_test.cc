@@ -10,6 +10,7 @@
 #include <string>
 
 #include "dist/mpi_communicator.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::dist {
@@ -73,14 +74,13 @@ TEST(StartGuardTest, MpiRefusesToStartAlone) {
   setenv("ANYORDER_WORLD_SIZE", "4", 1);
   const auto environment = MpiEnvironment::Create(nullptr, nullptr);
   EXPECT_EQ(environment.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(environment.status().message()), HasSubstr("MPI sees 1"));
+  EXPECT_THAT(environment.status(), Says("MPI sees 1"));
 }
 
 TEST(StartGuardTest, TasksOfSrunThatCannotMeetAreRefusedBeforeMpiStarts) {
   const std::map<std::string, std::string> environment = {{"SLURM_STEP_NUM_TASKS", "4"}};
-  const absl::Status status = CheckRendezvous(Lookup(environment));
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("srun --mpi=pmix"));
+  EXPECT_THAT(CheckRendezvous(Lookup(environment)),
+              Fails(absl::IsInvalidArgument, "srun --mpi=pmix"));
   for (const char* variable : {"OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE", "PMI_RANK"}) {
     std::map<std::string, std::string> with = environment;
     with.emplace(variable, "given");
@@ -93,9 +93,8 @@ TEST(StartGuardTest, TasksOfSrunThatCannotMeetAreRefusedBeforeMpiStarts) {
 
 TEST(StartGuardTest, EachNodeHasARank) {
   EXPECT_TRUE(CheckPlacement({2, 1, 2}, 3).ok());
-  const absl::Status one_missing = CheckPlacement({2, 0, 2}, 3);
-  EXPECT_THAT(std::string(one_missing.message()), HasSubstr("3 nodes, but MPI placed ranks on 2"));
-  EXPECT_THAT(std::string(one_missing.message()), HasSubstr("none on number 1"));
+  EXPECT_THAT(CheckPlacement({2, 0, 2}, 3),
+              Says("3 nodes, but MPI placed ranks on 2", "none on number 1"));
   EXPECT_FALSE(CheckPlacement({4}, 3).ok());
   EXPECT_FALSE(CheckPlacement({2, 2}, 1).ok());
 }

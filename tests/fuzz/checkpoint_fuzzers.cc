@@ -36,9 +36,7 @@ std::string WithSeal(absl::string_view body) {
 
 // A save of two ranks on one node with two tensors.
 ckpt::Vote SmallVote() {
-  ckpt::Vote vote;
-  vote.id = {"run", 3, 300000002000, 200, 2, 1};
-  vote.metadata = "{\"k\": 1}";
+  ckpt::Vote vote = {.id = {"run", 3, 300000002000, 200, 2, 1}, .metadata = "{\"k\": 1}"};
   for (int rank = 0; rank < 2; ++rank) {
     const float values[40] = {};
     const uint16_t halves[6] = {};
@@ -49,11 +47,10 @@ ckpt::Vote SmallVote() {
     const auto plan = ckpt::PlanRankFile(vote.id, rank, ranges);
     ANYORDER_CHECK_OK(plan.status());
     std::vector<uint8_t> file(plan->layout.file_bytes);
-    ckpt::VotedFile voted;
-    voted.rank = rank;
-    voted.record = {ckpt::RankFileName(rank, 2), plan->layout.file_bytes,
-                    ckpt::CopyRankFile(*plan, ranges, file.data())};
-    voted.pieces = plan->pieces;
+    ckpt::VotedFile voted = {.record = {ckpt::RankFileName(rank, 2), plan->layout.file_bytes,
+                                        ckpt::CopyRankFile(*plan, ranges, file.data())},
+                             .rank = rank,
+                             .pieces = plan->pieces};
     for (size_t i = 0; i < voted.pieces.size(); ++i)
       voted.pieces[i].offset = plan->layout.offsets[i];
     vote.files.push_back(voted);

@@ -71,11 +71,10 @@ std::vector<std::string> MetricsSeeds() {
   auto log = MetricsLog::Open(scratch.path() + "/metrics.jsonl");
   ANYORDER_CHECK_OK(log.status());
   for (int64_t step = 1; step <= 4; ++step) {
-    StepMetrics metrics;
-    metrics.step = step;
-    metrics.attempt = 1;
-    metrics.loss = 5.5;
-    metrics.means = {{"loss_ae", 3.5}, {"nsp_accuracy", 0.5}};
+    StepMetrics metrics = {.step = step,
+                           .attempt = 1,
+                           .loss = 5.5,
+                           .means = {{"loss_ae", 3.5}, {"nsp_accuracy", 0.5}}};
     metrics.held_out.emplace();
     metrics.held_out->means = metrics.means;
     ANYORDER_CHECK_OK(log->Append(metrics));

@@ -28,15 +28,14 @@ class PatternTest : public ::testing::Test {
     for (int place = 0; place < 4; ++place) {
       for (int row = 0; row < 86; ++row) {
         for (int column = 0; column < 16; ++column) {
-          CheckedElement element;
-          element.lane = place / 2;
-          element.head = place % 2;
-          element.tile = row / 64;
-          element.row_of_tile = row % 64;
-          element.warp = row % 64 / 16;
-          element.column = column;
-          element.is_mixed = row % 3 != 0;
-          element.is_edge = row >= 64;
+          CheckedElement element = {.lane = place / 2,
+                                    .head = place % 2,
+                                    .tile = row / 64,
+                                    .row_of_tile = row % 64,
+                                    .warp = row % 64 / 16,
+                                    .column = column,
+                                    .is_mixed = row % 3 != 0,
+                                    .is_edge = row >= 64};
           element.expected = element.found = random_.Normal();
           element.bound = 0.01;
           elements_.push_back(element);

@@ -188,12 +188,7 @@ void ExpectSameProducts(const XlnetSize& size, int64_t batch, int runs) {
   const TensorView dy = memory.Random(DType::kBFloat16, {rows, size.ffn_dim}, 2);
   const TensorView dweight = memory.Tensor(DType::kFloat32, {size.ffn_dim, size.model_dim});
   const TensorView dbias = memory.Tensor(DType::kFloat32, {size.ffn_dim});
-  kernels::GemmArgs args;
-  args.a = dy;
-  args.transpose_a = true;
-  args.b = x;
-  args.beta = 1.0f;
-  args.c = dweight;
+  kernels::GemmArgs args = {.a = dy, .b = x, .transpose_a = true, .beta = 1.0f, .c = dweight};
   const std::vector<TensorView> tensors = {dweight, dbias};
   ExpectSameBits(*device, tensors, runs, [&] {
     device->Gemm(args, {});
@@ -211,17 +206,16 @@ void ExpectSameBatches(const XlnetSize& size, int64_t batch, int runs) {
   const int64_t width = 2 * size.model_dim;
   const TensorView dkeys = memory.Random(DType::kBFloat16, {batch, size.keys(), width}, 1);
   const TensorView dinput = memory.Tensor(DType::kBFloat16, {batch * size.length, size.model_dim});
-  kernels::GemmArgs args;
-  args.a = dkeys.Slice(size.memory * width, {size.length, width});
-  args.b = memory.Random(DType::kBFloat16, {size.model_dim, width}, 2);
-  args.transpose_b = true;
-  args.c = dinput.Slice(0, {size.length, size.model_dim});
-  args.batch = {.count = batch,
-                .a = size.keys() * width,
-                .b = 0,
-                .bias = 0,
-                .c = size.length * size.model_dim,
-                .sum = 0};
+  kernels::GemmArgs args = {.a = dkeys.Slice(size.memory * width, {size.length, width}),
+                            .b = memory.Random(DType::kBFloat16, {size.model_dim, width}, 2),
+                            .transpose_b = true,
+                            .c = dinput.Slice(0, {size.length, size.model_dim}),
+                            .batch = {.count = batch,
+                                      .a = size.keys() * width,
+                                      .b = 0,
+                                      .bias = 0,
+                                      .c = size.length * size.model_dim,
+                                      .sum = 0}};
   ExpectSameBits(*device, {dinput}, runs, [&] { device->Gemm(args, {}); });
 }
 

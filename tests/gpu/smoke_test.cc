@@ -142,12 +142,11 @@ TEST(SmokeTest, AttentionPlan) {
   const std::unique_ptr<Backend> backend = OpenDevice();
   bench::DeviceMemory memory(*backend);
   const auto upload = [&](const auto& values) { return memory.Array(values); };
-  AttentionPlan plan;
-  plan.shape = c.shape;
-  plan.dtype = DType::kBFloat16;
-  plan.min_distance = c.min_distance;
-  plan.rows = data.rows.As<RowVisibility>(upload);
-  plan.keys = data.keys.As<KeyVisibility>(upload);
+  AttentionPlan plan = {.shape = c.shape,
+                        .dtype = DType::kBFloat16,
+                        .min_distance = c.min_distance,
+                        .rows = data.rows.As<RowVisibility>(upload),
+                        .keys = data.keys.As<KeyVisibility>(upload)};
   std::vector<uint8_t> host(
       static_cast<size_t>(backend->AttentionPlanBytes(c.shape, DType::kBFloat16)), 0xff);
   const auto bytes = static_cast<int64_t>(host.size());
@@ -204,10 +203,8 @@ TEST(SmokeTest, Graph) {
     const double value = run % 2 == 0 ? 1 : 10;
     backend->BeginGraph(7, {});
     backend->Add(x, x, sum, {});
-    GemmArgs args;
-    args.a = sum.Reshape({8, 8});
-    args.b = x.Reshape({8, 8});
-    args.c = product.Reshape({8, 8});
+    GemmArgs args = {
+        .a = sum.Reshape({8, 8}), .b = x.Reshape({8, 8}), .c = product.Reshape({8, 8})};
     backend->Gemm(args, {});
     backend->ColumnSum({args.c, 0.0f, total}, {});
     backend->EndGraph({});

@@ -178,33 +178,29 @@ struct AttentionData : AttentionSetting {
   }
 
   AttentionInputs Inputs() const {
-    AttentionInputs in;
-    in.shape = shape;
-    in.q = View(q);
-    in.k = View(k);
-    in.v = View(v);
-    in.relative = View(relative);
-    in.min_distance = min_distance;
-    in.table_of_lane = table_of_lane.data();
-    in.content_bias = View(content_bias);
-    in.position_bias = View(position_bias);
-    in.segment_bias = View(segment_bias);
-    in.segment_embedding = View(segment_embedding);
-    in.distance_bias = View(distance_bias);
-    in.min_bias_distance = min_bias_distance;
-    in.scale = scale;
-    in.rows = rows.As<RowVisibility>();
-    in.keys = keys.As<KeyVisibility>();
-    in.bands = bands.empty() ? nullptr : bands.data();
-    in.dropout = dropout;
-    in.row_ids = row_ids.data();
-    return in;
+    return {.shape = shape,
+            .q = View(q),
+            .k = View(k),
+            .v = View(v),
+            .relative = View(relative),
+            .min_distance = min_distance,
+            .table_of_lane = table_of_lane.data(),
+            .content_bias = View(content_bias),
+            .position_bias = View(position_bias),
+            .segment_bias = View(segment_bias),
+            .segment_embedding = View(segment_embedding),
+            .distance_bias = View(distance_bias),
+            .min_bias_distance = min_bias_distance,
+            .scale = scale,
+            .rows = rows.As<RowVisibility>(),
+            .keys = keys.As<KeyVisibility>(),
+            .bands = bands.empty() ? nullptr : bands.data(),
+            .dropout = dropout,
+            .row_ids = row_ids.data()};
   }
   AttentionForwardArgs Forward() { return {Inputs(), View(out), View(lse)}; }
   AttentionBackwardArgs Backward() {
-    AttentionBackwardArgs args;
-    args.in = Inputs();
-    args.dout = View(dout);
+    AttentionBackwardArgs args = {.in = Inputs(), .dout = View(dout)};
     VisitPairs(*this, args, [](auto& x, auto& view) { view = View(x); });
     args.workspace = View(workspace);
     return args;

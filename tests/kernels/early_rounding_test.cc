@@ -5,7 +5,6 @@
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "tests/kernels/operation_checks.h"

@@ -28,17 +28,16 @@ Optimizer MakeOptimizer(DType dtype, int64_t n) {
 enum class AdamForm { kUncorrected, kTensorflow, kTorch };
 
 AdamWArgs Arguments(Optimizer* state, AdamForm form) {
-  AdamWArgs args;
-  args.grad = state->grad.view();
-  args.master = state->master.view();
-  args.m = state->m.view();
-  args.v = state->v.view();
-  args.weights = state->weights.view();
-  args.grad_scale = 0.37;
-  args.learning_rate = 3e-3;
-  args.weight_decay = 0.01;
-  args.bias_correction = form != AdamForm::kUncorrected;
-  args.corrects_epsilon = form == AdamForm::kTorch;
+  AdamWArgs args = {.grad = state->grad.view(),
+                    .master = state->master.view(),
+                    .m = state->m.view(),
+                    .v = state->v.view(),
+                    .weights = state->weights.view(),
+                    .grad_scale = 0.37,
+                    .learning_rate = 3e-3,
+                    .weight_decay = 0.01,
+                    .bias_correction = form != AdamForm::kUncorrected,
+                    .corrects_epsilon = form == AdamForm::kTorch};
   args.epsilon = 1e-3;  // large enough that the forms differ by more than roundings
   args.step = 3;
   return args;
@@ -115,11 +114,10 @@ TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
     const double second = std::sqrt(1 - std::pow(0.999, 7));
     const double c = second / (1 - std::pow(0.9, 7));
     for (const double clip : {0.0, norm / 3, norm * 3}) {
-      ComputeGradientClipArgs args;
-      args.grad_scale = -0.25;
-      args.max_grad_norm = clip;
-      args.bias_correction = clip > 0;
-      args.corrects_epsilon = clip > norm;
+      ComputeGradientClipArgs args = {.grad_scale = -0.25,
+                                      .max_grad_norm = clip,
+                                      .bias_correction = clip > 0,
+                                      .corrects_epsilon = clip > norm};
       const NormControl control = Fold(backend(), drawn.Values(), args);
       const double factor = clip > 0 && clip < norm ? clip / norm : 1.0;
       EXPECT_NEAR(control.norm, norm, error * norm);
@@ -136,9 +134,7 @@ TEST_P(BackendTest, ComputeGradientClipSaysWhatToDo) {
 TEST_P(BackendTest, ComputeGradientClipSkipsWhatIsNotFiniteOrTooLarge) {
   const std::vector<double> good = {4, 9, 3};
   const auto skips = [&](const std::vector<double>& sums, double scale, double most) {
-    ComputeGradientClipArgs args;
-    args.grad_scale = scale;
-    args.skip_above_norm = most;
+    ComputeGradientClipArgs args = {.grad_scale = scale, .skip_above_norm = most};
     const NormControl control = Fold(backend(), sums, args);
     EXPECT_EQ(control.updates, control.skips != 0 ? 6 : 7);
     return control.skips != 0;

@@ -141,12 +141,7 @@ TEST_P(BackendTest, GemmWithoutInnerDimensionIsBiasPlusOld) {
   const HostTensor bias = RandomTensor(dtype(), {3}, 3);
   HostTensor c = RandomTensor(dtype(), {4, 3}, 4);
   const HostTensor old = c;
-  GemmArgs args;
-  args.a = a.view();
-  args.b = b.view();
-  args.bias = bias.view();
-  args.beta = 1.0f;
-  args.c = c.view();
+  GemmArgs args = {.a = a.view(), .b = b.view(), .bias = bias.view(), .beta = 1.0f, .c = c.view()};
   backend().Gemm(args, {});
   for (int64_t i = 0; i < c.size(); ++i) {
     const double expected = old.At(i) + bias.At(i % 3);

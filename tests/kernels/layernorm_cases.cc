@@ -172,9 +172,7 @@ TEST_P(BackendTest, LayerNormForwardSurvivesALargeMean) {
 // square, to dtype, times gamma. On powers of two times small numbers every step is exact but the
 // roundings to dtype.
 TEST_P(BackendTest, RmsNormRoundsBeforeItMultiplies) {
-  Inputs in;
-  in.x = HostTensor(dtype(), {1, 4});
-  in.gamma = HostTensor(dtype(), {4});
+  Inputs in = {.x = HostTensor(dtype(), {1, 4}), .gamma = HostTensor(dtype(), {4})};
   constexpr double kValues[] = {1, -7, 1, 7};  // mean square 25
   for (int64_t i = 0; i < 4; ++i) {
     in.x.Set(i, kValues[i]);

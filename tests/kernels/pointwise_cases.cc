@@ -145,21 +145,10 @@ TEST_P(BackendTest, GatedActivationMatchesReferenceInPlaceToo) {
       const auto run = [&](Backend& of, const HostTensor& gate, const HostTensor& by,
                            const HostTensor& gradient) {
         HostTensor y(gate.dtype(), gate.shape()), dx = gradient, dfactor = by;
-        of.ActivationForward({.activation = activation,
-                              .x = gate.view(),
-                              .dropout = TestDropout(true),
-                              .row_ids = ids.data(),
-                              .y = y.view(),
-                              .factor = by.view()},
-                             {});
-        of.ActivationBackward({.activation = activation,
-                               .x = gate.view(),
-                               .dy = dx.view(),
-                               .dropout = TestDropout(true),
-                               .row_ids = ids.data(),
-                               .dx = dx.view(),
-                               .factor = dfactor.view(),
-                               .dfactor = dfactor.view()},
+        of.ActivationForward(
+            {activation, gate.view(), TestDropout(true), ids.data(), y.view(), by.view()}, {});
+        of.ActivationBackward({activation, gate.view(), dx.view(), TestDropout(true), ids.data(),
+                               dx.view(), dfactor.view(), dfactor.view()},
                               {});
         return std::array{y.Values(), dx.Values(), dfactor.Values()};
       };

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdarg>
-#include <cstdio>
 #include <string>
 #include <utility>
 

@@ -111,8 +111,12 @@ class WholeRunsTest : public ::testing::Test {
  protected:
   WholeRunsTest() : root_(data::MakeTestDirectory("whole_runs")) {
     fs::create_directories(run_dir_);
-    config_.model = {.num_layers = 1, .model_dim = 8, .num_heads = 1, .head_dim = 8, .ffn_dim = 16};
-    config_.model.mem_len = 8;
+    config_.model = {.num_layers = 1,
+                     .model_dim = 8,
+                     .num_heads = 1,
+                     .head_dim = 8,
+                     .ffn_dim = 16,
+                     .mem_len = 8};
     config_.sampling.seq_len = 16;
     config_.sampling.bidirectional = false;
     config_.objective.name = "causal_lm";
@@ -185,13 +189,12 @@ class WholeRunsTest : public ::testing::Test {
   }
 
   ckpt::ServiceOptions ServiceOf(int node, int nodes) const {
-    ckpt::ServiceOptions options;
-    options.run_dir = run_dir_;
-    options.run_id = "test";
-    options.attempt = attempt_;
-    options.node = node;
-    options.num_nodes = nodes;
-    options.socket_path = SocketOf(node);
+    ckpt::ServiceOptions options = {.run_dir = run_dir_,
+                                    .socket_path = SocketOf(node),
+                                    .run_id = "test",
+                                    .attempt = attempt_,
+                                    .node = node,
+                                    .num_nodes = nodes};
     options.lease_lifetime = absl::Hours(1);  // renewals depend on time
     return options;
   }
@@ -203,12 +206,11 @@ class WholeRunsTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(dist::Communicator& communicator,
                                                        std::function<void()> before_step,
                                                        RunConfig& config) {
-    TrainerOptions options;
-    options.run_dir = run_dir_;
-    options.run_id = "test";
-    options.attempt = attempt_;
-    options.node = communicator.rank() / kRanksOfNode;
-    options.num_nodes = communicator.world_size() / kRanksOfNode;
+    TrainerOptions options = {.run_dir = run_dir_,
+                              .run_id = "test",
+                              .attempt = attempt_,
+                              .node = communicator.rank() / kRanksOfNode,
+                              .num_nodes = communicator.world_size() / kRanksOfNode};
     options.service_socket = SocketOf(options.node);
     options.make_backend = [&](const kernels::BackendOptions&) {
       return std::make_unique<MarkedBackend>(before_step);

@@ -88,9 +88,8 @@ void MeasureCeilings(Bench& bench, const CeilingSize& size) {
   {
     DeviceMemory memory(bench.backend());
     const int64_t elements = size.copy_bytes / 2;
-    kernels::CopyRowsArgs args;
-    args.source = memory.Random(kType, {elements}, 1);
-    args.destination = memory.Tensor(kType, {elements});
+    kernels::CopyRowsArgs args = {.source = memory.Random(kType, {elements}, 1),
+                                  .destination = memory.Tensor(kType, {elements})};
     args.source_stride = args.destination_stride = args.columns = elements;
     args.rows = 1;
     const Case what{"copy", absl::StrCat(elements * 2, " bytes"), Work::kBytes,

@@ -95,10 +95,10 @@ std::vector<int32_t> DrawWords(int64_t count, int64_t vocab) {
 void MeasureTable(Bench& bench, const XlnetSize& size, int64_t batch) {
   DeviceMemory memory(bench.backend());
   const Matrix m{size.length * batch, size.model_dim};
-  kernels::EmbeddingBackwardArgs args;
-  args.dy = memory.Random(kRowType, {m.rows, m.columns}, 1);
-  args.ids = memory.Array(DrawWords(m.rows, size.vocab));
-  args.dtable = memory.Tensor(DType::kFloat32, {size.vocab, m.columns});
+  kernels::EmbeddingBackwardArgs args = {
+      .dy = memory.Random(kRowType, {m.rows, m.columns}, 1),
+      .ids = memory.Array(DrawWords(m.rows, size.vocab)),
+      .dtable = memory.Tensor(DType::kFloat32, {size.vocab, m.columns})};
   bench.Measure({"embedding_backward", m.shape(), Work::kBytes, MatrixBytes(1, m.rows, m.columns)},
                 1, [&](int) { bench.backend().EmbeddingBackward(args, {}); });
 }

@@ -19,25 +19,22 @@
 namespace anyorder::bench {
 
 ModelConfig ModelOf(const XlnetSize& size, double dropout) {
-  ModelConfig model;
-  model.num_layers = size.layers;
-  model.model_dim = size.model_dim;
-  model.num_heads = size.heads;
-  model.head_dim = size.head_dim();
-  model.ffn_dim = size.ffn_dim;
-  model.mem_len = size.memory;
+  ModelConfig model = {.num_layers = size.layers,
+                       .model_dim = size.model_dim,
+                       .num_heads = size.heads,
+                       .head_dim = size.head_dim(),
+                       .ffn_dim = size.ffn_dim,
+                       .mem_len = size.memory};
   model.dropout = model.attention_dropout = dropout;
   model.dtype = ComputeType::kBFloat16;
   return model;
 }
 
 SamplingConfig SamplingOf(const XlnetSize& size) {
-  SamplingConfig sampling;
-  sampling.seq_len = size.length;
-  sampling.reuse_len = size.length / 2;
-  sampling.perm_size = size.length / 2;
-  sampling.num_predict = size.targets;
-  return sampling;
+  return {.seq_len = size.length,
+          .reuse_len = size.length / 2,
+          .num_predict = size.targets,
+          .perm_size = size.length / 2};
 }
 
 // Odd lanes read backwards, as half of the pretraining lanes do.

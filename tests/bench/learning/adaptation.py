@@ -15,12 +15,10 @@ model leaves out a sequence's first token, which it is given: it is compared wit
 Usage: adaptation.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3]
 A finished run in DIR is not run again.
 """
-import argparse
 import json
-import statistics
 from pathlib import Path
 
-from programs import prepare, run, settings, train
+from programs import command_line, parsed, prepare, print_seeds, run, settings, train
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "llama-tiny.toml"
 DIFFUSION = {"objective.name": "masked_diffusion", "sampling.keep_first_token": "true"}
@@ -56,31 +54,21 @@ def runs_of(args, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anyorder", required=True)
+    parser = command_line(__doc__)
     parser.add_argument("--text", required=True)
     parser.add_argument("--held-out", required=True)
-    parser.add_argument("--work", required=True, type=Path)
-    parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--causal-steps", type=int, default=2000)
     parser.add_argument("--steps", type=int, default=1000, help="of the adapted models")
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--batches", type=int, default=0, help="held-out batches a bound is the mean of; 0: all")
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = parsed(parser)
     prepare(args)
-    seeds = args.seeds.split(",")
     bounds = {}
-    for seed in seeds:
-        for name, run_dir in runs_of(args, int(seed)).items():
+    for seed in args.seeds:
+        for name, run_dir in runs_of(args, seed).items():
             bounds.setdefault(name, []).append(bound(args, run_dir))
             print(f"seed {seed}: {name} {bounds[name][-1]:.4f}", flush=True)
-    print(f"| weights | median | {' | '.join('seed ' + seed for seed in seeds)} |")
-    print("|---|---|" + "---|" * len(seeds))
-    for name, values in bounds.items():
-        print(f"| {name} | {statistics.median(values):.3f} | {' | '.join(f'{value:.3f}' for value in values)} |")
+    print_seeds("weights", args, bounds)
 
 
 if __name__ == "__main__":

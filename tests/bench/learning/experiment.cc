@@ -54,11 +54,10 @@ absl::Status Experiment::Run() {
   ANYORDER_ASSIGN_OR_RETURN(
       learner_, Learner::Create(model_, vocab_size_, objective_->Shape(common_.lanes), common_.seed,
                                 *backend_));
-  OptimizerConfig optimizer;
-  optimizer.learning_rate = common_.learning_rate;
-  optimizer.warmup_steps = common_.steps / 10;
-  optimizer.weight_decay = 0.0;
-  optimizer.bias_correction = true;
+  OptimizerConfig optimizer = {.learning_rate = common_.learning_rate,
+                               .warmup_steps = common_.steps / 10,
+                               .weight_decay = 0.0,
+                               .bias_correction = true};
   double loss = 0;
   for (int64_t step = 0; step < common_.steps; ++step) {
     if (step % common_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));

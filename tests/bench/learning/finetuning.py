@@ -19,13 +19,13 @@ Usage: finetuning.py --anyorder BIN --text FILE --work DIR --vocab DATA --run xl
                      [--labelled sst2=TRAIN,DEV]
 TEXT: paragraphs a line, documents begin with " = Title = ". A finished fine-tuning in DIR is not run again.
 """
-import argparse
 import json
 import random
 import re
 import statistics
-import subprocess
 from pathlib import Path
+
+from programs import command_line, overrides, parsed, run, settings
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "finetune"
 
@@ -174,12 +174,6 @@ def tagged(args):
     return [one.split("=")[0] for one in args.tagged]
 
 
-def run(command, log):
-    with open(log, "a", encoding="utf-8") as out:
-        print("$", *command, file=out, flush=True)
-        subprocess.run([str(word) for word in command], stdout=out, stderr=out, check=True)
-
-
 def prepare(args, work, name, files):
     for part, path in zip(("train", "dev"), files):
         output = work / f"{name}-{part}"
@@ -203,10 +197,9 @@ def fine_tune(args, work, name, variant, rate, seed):
     run_dir = work / f"{name}-{variant['name']}-{rate}-{seed}"
     values = {"objective.task": task, "data.shards": work / f"{name}-train", "eval.shards": work / f"{name}-dev",
               "eval.every": keys["train.steps"], "train.seed": seed, "optimizer.learning_rate": rate,
-              "checkpoint.every": 0, **dict(one.split("=", 1) for one in args.set), **keys, **variant["keys"]}
+              "checkpoint.every": 0, **overrides(args), **keys, **variant["keys"]}
     if not (run_dir / "done").exists():
-        sets = [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-        run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", 1, *sets],
+        run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", args.ranks, *settings(values)],
             work / f"{run_dir.name}.log")
         (run_dir / "done").touch()
     if task == "span_extraction":
@@ -221,8 +214,7 @@ def f1_of(args, run_dir, held_out):
     predictions = run_dir / "predictions.jsonl"
     if not predictions.exists():
         run([args.anyorder, "predict", run_dir, "--data", held_out, "--output", predictions], run_dir / "predict.log")
-    scored = subprocess.run([args.anyorder, "score", "--gold", held_out, "--predictions", predictions, "--json"],
-                            capture_output=True, check=True, text=True).stdout
+    scored = run([args.anyorder, "score", "--gold", held_out, "--predictions", predictions, "--json"], run_dir / "predict.log")
     return json.loads(scored)["results"][0]["metrics"]["f1"] / 100
 
 
@@ -238,33 +230,27 @@ def variants(args, task):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anyorder", required=True)
+    parser = command_line(__doc__)
     parser.add_argument("--text", required=True)
-    parser.add_argument("--work", required=True, type=Path)
     parser.add_argument("--run", action="append", required=True)
     parser.add_argument("--vocab", required=True, help="the dataset or spiece.model that the runs were pretrained on")
     parser.add_argument("--case", choices=("cased", "uncased"), default="cased", help="as the runs' text was prepared")
     parser.add_argument("--labelled", action="append", default=[], help="NAME=TRAIN,DEV: tables (text, class)")
     parser.add_argument("--related", default="", help="names of --labelled that NAME-pairs and NAME-choice are made of as well")
     parser.add_argument("--tagged", action="append", default=[], help="NAME=TRAIN,DEV: files of an official task of words with tags")
-    parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--rates", default="5e-4,2e-3", help="learning rates to choose from")
     parser.add_argument("--examples", type=int, default=2000)
     parser.add_argument("--dev", type=int, default=400)
-    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every fine-tuning")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--regularised", default="topic,choice", help="tasks that layer decay and label smoothing are tried on")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = parsed(parser)
     write_examples(args, args.work)
     files = {name: [args.work / f"{name}-{part}.jsonl" for part in ("train", "dev")] for name in args.tasks.split(",") if name}
     files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled + args.tagged}
     for name in args.related.split(",") if args.related else []:
         files |= write_related(args, args.work, name, files[name])
-    seeds = args.seeds.split(",")
-    print(f"| task | weights | rate | median | {' | '.join('seed ' + seed for seed in seeds)} |")
-    print("|---|---|---|---|" + "---|" * len(seeds))
+    print(f"| task | weights | rate | median | {' | '.join(f'seed {seed}' for seed in args.seeds)} |")
+    print("|---|---|---|---|" + "---|" * len(args.seeds))
     for name, paths in files.items():
         prepare(args, args.work, name, paths)
         best = {}  # rate, by whether weights are pretrained
@@ -274,7 +260,7 @@ def main():
                 best[is_pretrained] = max(args.rates.split(","),
                                           key=lambda rate: fine_tune(args, args.work, name, variant, rate, TUNING_SEED))
             rate = best[is_pretrained]
-            found = [100 * fine_tune(args, args.work, name, variant, rate, int(seed)) for seed in seeds]
+            found = [100 * fine_tune(args, args.work, name, variant, rate, seed) for seed in args.seeds]
             cells = " | ".join(f"{value:.1f}" for value in found)
             print(f"| {name} | {variant['name']} | {rate} | {statistics.median(found):.1f} | {cells} |", flush=True)
 

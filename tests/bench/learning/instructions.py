@@ -16,14 +16,12 @@ answers have words, the template's end and <eod>.
 Usage: instructions.py --anyorder BIN --work DIR [--seeds 1,2,3] [--steps 1500]
 A finished run in DIR is not run again.
 """
-import argparse
 import json
 import math
 import random
-import statistics
 from pathlib import Path
 
-from programs import run, settings
+from programs import command_line, parsed, print_seeds, run, settings, train
 
 CONFIG = Path(__file__).resolve().parents[3] / "configs" / "finetune" / "diffusion-sft-tiny.toml"
 SMALL = {"model.model_dim": 128, "model.head_dim": 32, "model.ffn_dim": 512, "sampling.seq_len": 48, "optimizer.learning_rate": 1e-3,
@@ -87,16 +85,6 @@ def prepare(args):
                  "--chat-template", TEMPLATE, "--output", args.work / name], log)
 
 
-def train(args, name, seed, changes):
-    """The run directory."""
-    run_dir = args.work / f"{name}-{seed}"
-    if not (run_dir / "done").exists():
-        keys = {**SMALL, "data.shards": args.work / "train", "train.seed": seed, **changes, **dict(one.split("=", 1) for one in args.set)}
-        run([args.anyorder, "launch", run_dir, "--config", CONFIG, "--ranks", 1, *settings(keys)], args.work / f"{run_dir.name}.log")
-        (run_dir / "done").touch()
-    return run_dir
-
-
 def evaluated(args, run_dir, data, changes):
     """The evaluation's line of both directions: "nats" and "targets"."""
     report = run([args.anyorder, "eval", run_dir, "--data", args.work / data, "--batches", 0, "--threads", 1, "--json",
@@ -106,8 +94,9 @@ def evaluated(args, run_dir, data, changes):
 
 def losses(args, seed):
     """{name: nats a token}, and targets counted at a mask rate of 1."""
-    random_weights = train(args, "random", seed, {"train.steps": 1, "optimizer.warmup_steps": 0, "optimizer.learning_rate": 1e-12})
-    trained = train(args, "trained", seed, {"train.steps": args.steps, "optimizer.warmup_steps": args.steps // 10})
+    random_weights = train(args, CONFIG, "random", seed,
+                           {**SMALL, "train.steps": 1, "optimizer.warmup_steps": 0, "optimizer.learning_rate": 1e-12})
+    trained = train(args, CONFIG, "trained", seed, {**SMALL, "train.steps": args.steps, "optimizer.warmup_steps": args.steps // 10})
     found = {"before": evaluated(args, random_weights, "held-out", {}), "after": evaluated(args, trained, "held-out", {}),
              "exchanged": evaluated(args, trained, "exchanged", {})}
     counted = evaluated(args, trained, "held-out", {"sampling.mask_rate_min": 1})["targets"]
@@ -115,33 +104,25 @@ def losses(args, seed):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anyorder", required=True)
-    parser.add_argument("--work", required=True, type=Path)
-    parser.add_argument("--seeds", default="1,2,3")
+    parser = command_line(__doc__)
     parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--examples", type=int, default=8000)
     parser.add_argument("--held-out", type=int, default=512, help="a multiple of the batch, 16: all are read once")
-    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = parsed(parser)
     held_out = make(args)
     prepare(args)
     answers = sum(len(answer.split()) + 2 for _, _, answer in held_out)
     vocab = json.loads((args.work / "train" / "dataset.json").read_text(encoding="utf-8"))["vocab_size"]
     print(f"{len(held_out)} held-out answers of {answers} tokens with what closes them; ln V = {math.log(vocab):.3f}")
     rows = {}
-    for seed in args.seeds.split(","):
-        found, counted = losses(args, int(seed))
+    for seed in args.seeds:
+        found, counted = losses(args, seed)
         print(f"seed {seed}: {found}; targets where everything is masked that may be: {counted}", flush=True)
         if counted != answers:
             raise SystemExit(f"{counted} tokens were masked, and answers have {answers}")
         for name, value in found.items():
             rows.setdefault(name, []).append(value)
-    print(f"| held-out answers, nats a token | median | {' | '.join('seed ' + seed for seed in args.seeds.split(','))} |")
-    print("|---|---|" + "---|" * len(args.seeds.split(",")))
-    for name, values in rows.items():
-        print(f"| {name} | {statistics.median(values):.3f} | {' | '.join(f'{value:.3f}' for value in values)} |")
+    print_seeds("held-out answers, nats a token", args, rows)
 
 
 if __name__ == "__main__":

@@ -60,9 +60,7 @@ struct LagText {
 
   // Tokens [step * seq_len, (step + 1) * seq_len) and the one after each.
   TextSample Segment(int64_t seq_len, uint64_t seed, int64_t lane, int64_t step) const {
-    TextSample sample;
-    sample.lane = lane;
-    sample.step = step;
+    TextSample sample = {.lane = lane, .step = step};
     sample.segment.assign(static_cast<size_t>(seq_len), 0);
     for (int64_t slot = 0; slot <= seq_len; ++slot) {
       const int32_t token = Token(seed, lane, step * seq_len + slot);

@@ -74,9 +74,7 @@ struct NeighbourText {
 
  private:
   TextSample Tokens(int64_t size, uint64_t seed, int64_t lane, int64_t step) const {
-    TextSample sample;
-    sample.lane = lane;
-    sample.step = step;
+    TextSample sample = {.lane = lane, .step = step};
     std::vector<int32_t>& values = sample.tokens;
     RandomStream random(seed, RandomPurpose::kPairs, step, lane);
     values.resize(static_cast<size_t>(size + 2));

@@ -16,13 +16,12 @@ is measured with windows of one token, is taken out.
 Usage: orders.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3] [--models causal,...]
 A finished run or score in DIR is not made again.
 """
-import argparse
 import json
 import math
 import statistics
 from pathlib import Path
 
-from programs import prepare, run, settings, train
+from programs import command_line, parsed, prepare, run, settings, train
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 LENGTH, LANES = 128, 16
@@ -122,25 +121,18 @@ def print_table(args, runs):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anyorder", required=True)
+    parser = command_line(__doc__)
     parser.add_argument("--text", required=True)
     parser.add_argument("--held-out", required=True)
-    parser.add_argument("--work", required=True, type=Path)
-    parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--models", default=",".join(models()))
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--batch-size", type=int, default=8, help="sequences of 128 tokens a step")
     parser.add_argument("--every", type=int, default=50, help="steps between checkpoints, which are kept")
     parser.add_argument("--batches", type=int, default=0, help="of 16 held-out windows, which a score is the mean of; 0: all")
     parser.add_argument("--vocab-size", type=int, default=4000)
-    parser.add_argument("--ranks", type=int, default=1)
-    parser.add_argument("--set", action="append", default=[], help="SECTION.KEY=VALUE of every run")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = parsed(parser)
     prepare(args)
-    seeds = [int(seed) for seed in args.seeds.split(",")]
-    print_table(args, {(name, seed): train_model(args, name, seed) for seed in seeds
+    print_table(args, {(name, seed): train_model(args, name, seed) for seed in args.seeds
                        for name in args.models.split(",")})
 
 

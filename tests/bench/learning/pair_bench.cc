@@ -123,9 +123,7 @@ TextSample PairText::Draw(const SamplingConfig& sampling, uint64_t seed, int64_t
   const int64_t half = sampling.reuse_len;
   ANYORDER_CHECK(half % (2 * kNamesPerTarget) == 0) << "half of " << half << " slots";
   const auto size = static_cast<size_t>(sampling.seq_len);
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
+  TextSample sample = {.lane = lane, .step = step};
   sample.tokens.resize(size);
   sample.segment.resize(size);
   sample.is_masked.resize(size);

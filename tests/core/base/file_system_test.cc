@@ -15,6 +15,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
@@ -85,8 +86,7 @@ TEST(ReserveSpaceTest, AFileSystemWithoutItIsNotWrittenTwice) {
   EXPECT_EQ(reserve({ENOSYS}).value(), false);
   EXPECT_TRUE(absl::IsResourceExhausted(reserve({ENOSPC}).status()));
   EXPECT_TRUE(absl::IsResourceExhausted(reserve({EDQUOT}).status()));
-  const absl::Status io = reserve({EIO}).status();
-  EXPECT_THAT(std::string(io.message()), HasSubstr("fallocate 'a file'")) << io;
+  EXPECT_THAT(reserve({EIO}).status(), Says("fallocate 'a file'"));
 }
 
 TEST(WholeFileTest, EveryByteOfAFileComesBack) {
@@ -113,8 +113,7 @@ TEST(WholeFileTest, PipeIsReadToItsEnd) {
 TEST(WholeFileTest, DirectoryAndMissingFileAreErrorsThatNameThem) {
   const absl::Status directory = ReadWholeFile(testing::TempDir()).status();
   EXPECT_EQ(ExitStatusFor(directory), kExitIo) << directory;
-  EXPECT_THAT(std::string(directory.message()), HasSubstr("Is a directory"));
-  EXPECT_THAT(std::string(directory.message()), HasSubstr(testing::TempDir()));
+  EXPECT_THAT(directory, Says("Is a directory", testing::TempDir()));
   EXPECT_TRUE(absl::IsNotFound(ReadWholeFile("no/such/file").status()));
 }
 

@@ -101,12 +101,11 @@ TEST(NodeReportTest, ArrivesAsItWasSent) {
   const PageAndReader rank = Make();
   rank.page->SetPhase("tab\t, line\n, \\ and \xff");
   rank.page->SetTimes({4, 30, 20, 10});
-  NodeReport report;
-  report.node = 3;
-  report.host = "node7";
-  report.now = absl::FromUnixNanos(1234567890123);
-  report.file_wait = absl::Seconds(9);
-  report.ranks = {{rank.Read(), true}, {rank.Read(), false}};
+  NodeReport report = {.node = 3,
+                       .host = "node7",
+                       .now = absl::FromUnixNanos(1234567890123),
+                       .file_wait = absl::Seconds(9),
+                       .ranks = {{rank.Read(), true}, {rank.Read(), false}}};
   const std::string text = SerializeNodeReport(report);
   const absl::StatusOr<NodeReport> got = ParseNodeReport(text);
   ASSERT_TRUE(got.ok()) << got.status();

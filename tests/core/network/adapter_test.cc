@@ -2,7 +2,6 @@
 // backend: every case of GradientTest, with adapters on all projections and some tensors trained
 // whole.
 
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>

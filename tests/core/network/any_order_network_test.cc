@@ -198,8 +198,8 @@ TEST_F(AnyOrderNetworkTest, ShiftedPredictionsDoNotReadTheirTarget) {
 
 // Without diffusion Eso-LM is that causal model, too.
 TEST_F(AnyOrderNetworkTest, EsoLmWithoutDiffusionIsACausalModel) {
-  AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1, .block_len = 1};
-  config.diffusion_share = 0;
+  AnyOrderConfig config = {
+      .mask_rate_min = 1, .mask_rate_max = 1, .block_len = 1, .diffusion_share = 0};
   const ModelRunner::Result blocks = Run(Build("block_diffusion", Sample(7), config));
   for (const EsoForm form : {EsoForm::kA, EsoForm::kB, EsoForm::kMixed}) {
     config.eso_form = form;

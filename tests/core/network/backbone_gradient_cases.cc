@@ -6,16 +6,11 @@ namespace anyorder::testing {
 namespace {
 
 ModelConfig Learned(int64_t num_segments = 3) {
-  ModelConfig model = SmallLearnedModel(16, num_segments);
-  model.attention_biases = true;
-  return model;
+  return With(SmallLearnedModel(16, num_segments), "attention_biases = true");
 }
 
 ModelConfig Gpt() {
-  ModelConfig model = WithDropout(Learned(0));
-  model.softmax_bias = false;
-  model.readout_dropout = false;
-  return model;
+  return With(WithDropout(Learned(0)), "softmax_bias = false, readout_dropout = false");
 }
 
 ModelConfig Bert() {
@@ -28,11 +23,7 @@ ModelConfig Bert() {
 }
 
 ModelConfig Rope() {
-  ModelConfig model = SmallModel();
-  model.positions = Positions::kRope;
-  model.rope_base = 50.0;
-  model.segments = Segments::kNone;
-  return model;
+  return With(SmallModel(), "positions = rope, rope_base = 50, segments = none");
 }
 
 ModelConfig PreNorm(ModelConfig model) {
@@ -76,23 +67,15 @@ ModelConfig WithGlobals(ModelConfig model) {
 }
 
 std::vector<GradientCase> EmbeddingCases() {
-  std::vector<GradientCase> cases;
-  cases.push_back({"causal_as_gpt", "causal_lm", Gpt()});
-  cases.push_back({"masked_as_bert", "dae", Bert()});
-  cases.push_back({"two_streams_over_learned_positions"});
-  cases.back().model = Learned();
-  cases.back().model.mem_len = 12;
-  cases.back().model.scale_embedding = true;
-  cases.back().model.mlm_head = true;
-  cases.push_back({"two_streams_with_normalised_embeddings"});
-  cases.back().model = WithDropout(SmallModel());
-  cases.back().model.embedding_layer_norm = true;
-  cases.push_back({"no_positions"});
-  cases.back().model.positions = Positions::kNone;
-  cases.push_back({"no_positions_shared_segment_bias"});
-  cases.back().model.positions = Positions::kNone;
-  cases.back().model.untie_r = false;
-  return cases;
+  return {{"causal_as_gpt", "causal_lm", Gpt()},
+          {"masked_as_bert", "dae", Bert()},
+          {"two_streams_over_learned_positions", "permutation_lm",
+           With(Learned(), "mem_len = 12, scale_embedding = true, mlm_head = true")},
+          {"two_streams_with_normalised_embeddings", "permutation_lm",
+           With(WithDropout(SmallModel()), "embedding_layer_norm = true")},
+          {"no_positions", "permutation_lm", With(SmallModel(), "positions = none")},
+          {"no_positions_shared_segment_bias", "permutation_lm",
+           With(SmallModel(), "positions = none, untie_r = false")}};
 }
 
 // Lanes 3 and 8 are, at step 1, in bidirectional and sequence-to-sequence mode, and at step 3 read
@@ -112,25 +95,17 @@ std::vector<GradientCase> ModeCases() {
 
 std::vector<GradientCase> RotaryAndNormCases() {
   std::vector<GradientCase> cases;
-  cases.push_back({"rope"});
-  cases.back().model = WithDropout(Rope());
-  cases.push_back({"rope_with_groups_and_biases"});
-  cases.back().model = PreNorm(Rope());
-  cases.back().model.attention_biases = true;
+  cases.push_back({"rope", "permutation_lm", WithDropout(Rope())});
+  cases.push_back({"rope_with_groups_and_biases", "permutation_lm",
+                   With(PreNorm(Rope()), "attention_biases = true")});
   cases.back().change = WithGroupedQueries;
-  cases.push_back({"pre_norm"});
-  cases.back().model = PreNorm(WithDropout(SmallModel()));
-  cases.push_back({"pre_norm_without_memory"});
-  cases.back().model = PreNorm(SmallModel());
-  cases.back().model.mem_len = 0;
-  cases.back().model.mlm_head = true;
-  cases.push_back({"pre_norm_one_layer_shared_biases"});
-  cases.back().model = PreNorm(SmallModel());
-  cases.back().model.num_layers = 1;
-  cases.back().model.untie_r = false;
-  cases.push_back({"causal_pre_norm_as_longformer", "causal_lm", PreNorm(SmallModel())});
-  cases.back().model.segments = Segments::kNone;
-  cases.back().model.mem_len = 0;
+  cases.push_back({"pre_norm", "permutation_lm", PreNorm(WithDropout(SmallModel()))});
+  cases.push_back({"pre_norm_without_memory", "permutation_lm",
+                   With(PreNorm(SmallModel()), "mem_len = 0, mlm_head = true")});
+  cases.push_back({"pre_norm_one_layer_shared_biases", "permutation_lm",
+                   With(PreNorm(SmallModel()), "num_layers = 1, untie_r = false")});
+  cases.push_back({"causal_pre_norm_as_longformer", "causal_lm",
+                   With(PreNorm(SmallModel()), "segments = none, mem_len = 0")});
   cases.back().model.attention_windows = "3:0; 6:0 / 5:0:2";
   cases.back().model.activation = kernels::Activation::kGeluErf;
   return cases;
@@ -140,42 +115,32 @@ std::vector<GradientCase> RotaryAndNormCases() {
 ModelConfig Llama(void (*make)(ModelConfig&) = MakeLlama) {
   ModelConfig model = SmallModel();
   make(model);
-  model.rope_base = 50.0;
-  model.layer_norm_epsilon = 1e-3;
-  model.tie_embeddings = true;
+  SetKeys("rope_base = 50, layer_norm_epsilon = 1e-3, tie_embeddings = true", model);
   return model;
 }
 
-ModelConfig Qwen3() {
-  ModelConfig model = Llama(MakeQwen3);
-  model.head_dim = 6;
-  return model;
-}
+ModelConfig Qwen3() { return With(Llama(MakeQwen3), "head_dim = 6"); }
 
 std::vector<GradientCase> LlamaCases() {
   std::vector<GradientCase> cases;
-  cases.push_back({"llama", "causal_lm", Llama()});
-  cases.back().model.mem_len = 0;
-  cases.back().model.tie_embeddings = false;
-  cases.back().model.rope_scaling = RopeScaling::kLlama3;
-  cases.back().model.rope_original_positions = 24;
-  cases.push_back({"llama_two_streams_with_memory", "permutation_lm", WithDropout(Llama())});
-  cases.back().model.tie_embeddings = false;
-  cases.push_back({"qwen2_masked", "dae", WithDropout(Llama())});
-  cases.back().model.attention_biases = true;
-  cases.back().model.attention_output_bias = false;
-  cases.push_back({"qwen3", "causal_lm", WithDropout(Qwen3())});
-  cases.back().model.mem_len = 0;
+  cases.push_back({"llama", "causal_lm",
+                   With(Llama(),
+                        "mem_len = 0, tie_embeddings = false, rope_scaling = llama3, "
+                        "rope_original_positions = 24")});
+  cases.push_back({"llama_two_streams_with_memory", "permutation_lm",
+                   With(WithDropout(Llama()), "tie_embeddings = false")});
+  cases.push_back(
+      {"qwen2_masked", "dae",
+       With(WithDropout(Llama()), "attention_biases = true, attention_output_bias = false")});
+  cases.push_back({"qwen3", "causal_lm", With(WithDropout(Qwen3()), "mem_len = 0")});
   cases.push_back({"qwen3_two_streams_with_memory_and_groups", "permutation_lm", Qwen3()});
   cases.back().change = WithGroupedQueries;
   cases.push_back(OneWayCase("a3_as_released", "a3", Llama()));
   cases.back().model.ffn_residual = FfnResidual::kNormed;
-  cases.push_back({"post_rms_norm_with_a_head", "dae", WithDropout(SmallModel())});
-  cases.back().model.norm = Norm::kRmsNorm;
-  cases.back().model.embedding_layer_norm = true;
-  cases.back().model.mlm_head = true;
-  cases.back().model.gated_ffn = true;
-  cases.back().model.tie_embeddings = false;
+  cases.push_back({"post_rms_norm_with_a_head", "dae",
+                   With(WithDropout(SmallModel()),
+                        "norm = rms_norm, embedding_layer_norm = true, mlm_head = true, gated_ffn "
+                        "= true, tie_embeddings = false")});
   return cases;
 }
 
@@ -189,38 +154,31 @@ ModelConfig WithBias(ModelConfig model, PositionBias bias) {
 std::vector<GradientCase> DistanceBiasCases() {
   std::vector<GradientCase> cases;
   // Queries that see their group, as in UniLMv2.
-  cases.push_back({"distance_bias_beside_learned_positions"});
-  cases.back().model = WithBias(WithDropout(Learned()), PositionBias::kT5);
-  cases.back().model.embedding_layer_norm = true;
-  cases.back().model.mlm_head = true;
+  cases.push_back({"distance_bias_beside_learned_positions", "permutation_lm",
+                   With(WithBias(WithDropout(Learned()), PositionBias::kT5),
+                        "embedding_layer_norm = true, mlm_head = true")});
   cases.back().change = WithGroupedQueries;
-  cases.push_back({"distance_bias_with_memory_both_directions"});
-  cases.back().model = WithBias(SmallModel(), PositionBias::kT5);
-  cases.back().model.positions = Positions::kNone;
-  cases.push_back({"causal_distance_bias_pre_norm", "causal_lm"});
-  cases.back().model = WithBias(PreNorm(SmallModel()), PositionBias::kT5Causal);
-  cases.back().model.positions = Positions::kNone;
-  cases.back().model.segments = Segments::kNone;
-  cases.back().model.untie_r = false;
+  cases.push_back({"distance_bias_with_memory_both_directions", "permutation_lm",
+                   With(WithBias(SmallModel(), PositionBias::kT5), "positions = none")});
+  cases.push_back({"causal_distance_bias_pre_norm", "causal_lm",
+                   With(WithBias(PreNorm(SmallModel()), PositionBias::kT5Causal),
+                        "positions = none, segments = none, untie_r = false")});
   return cases;
 }
 
 std::vector<GradientCase> WindowCases() {
   std::vector<GradientCase> cases;
-  cases.push_back({"windows"});
-  cases.back().model = WithDropout(SmallModel());
+  cases.push_back({"windows", "permutation_lm", WithDropout(SmallModel())});
   cases.back().model.attention_windows = "3:2 / *:1:2; 2x 4:*";
-  cases.push_back({"same_length", "causal_lm"});
-  cases.back().model.segments = Segments::kNone;
-  cases.back().model.same_length = SameLength::kTensorFlow;
-  cases.push_back({"global_slots", "dae", WithGlobals(WithDropout(Learned()))});
-  cases.back().model.mem_len = 12;
+  cases.push_back({"same_length", "causal_lm",
+                   With(SmallModel(), "segments = none, same_length = tensorflow")});
+  cases.push_back(
+      {"global_slots", "dae", With(WithGlobals(WithDropout(Learned())), "mem_len = 12")});
   cases.back().change = WithGlobalSlots;
-  cases.push_back({"global_slots_rope_pre_norm", "dae", WithGlobals(PreNorm(Rope()))});
-  cases.back().model.attention_biases = true;
+  cases.push_back({"global_slots_rope_pre_norm", "dae",
+                   With(WithGlobals(PreNorm(Rope())), "attention_biases = true")});
   cases.back().change = WithGlobalSlots;
-  cases.push_back({"global_slots_below_a_query_only_layer"});
-  cases.back().model = WithGlobals(Rope());
+  cases.push_back({"global_slots_below_a_query_only_layer", "permutation_lm", WithGlobals(Rope())});
   cases.back().change = WithGlobalSlots;
   cases.back().unused = [](const std::string& name) {
     return name.find("layer.1.rel_attn.global_") != std::string::npos;
@@ -233,21 +191,17 @@ std::vector<GradientCase> WindowCases() {
 }
 
 std::vector<GradientCase> AdaptiveCases() {
-  std::vector<GradientCase> cases;
-  cases.push_back({"adaptive", "causal_lm", Adaptive(1)});
-  cases.push_back({"adaptive_with_projections", "causal_lm", Adaptive(2)});
-  cases.push_back({"adaptive_without_bias_or_tied_projections", "causal_lm", Adaptive(2)});
-  cases.back().model.softmax_bias = false;
-  cases.back().model.tie_projections = false;
-  cases.push_back({"adaptive_two_streams_and_a_head"});
-  cases.back().model = Adaptive(2);
-  cases.back().model.segments = Segments::kRelative;
-  cases.back().model.mlm_head = true;
-  cases.push_back({"adaptive_masked_over_a_sum_of_embeddings", "dae", Adaptive(2)});
-  cases.back().model.embedding_layer_norm = true;
-  cases.push_back({"adaptive_masked_over_one_table", "dae", Adaptive(1)});
-  cases.back().model.embedding_layer_norm = true;
-  return cases;
+  return {
+      {"adaptive", "causal_lm", Adaptive(1)},
+      {"adaptive_with_projections", "causal_lm", Adaptive(2)},
+      {"adaptive_without_bias_or_tied_projections", "causal_lm",
+       With(Adaptive(2), "softmax_bias = false, tie_projections = false")},
+      {"adaptive_two_streams_and_a_head", "permutation_lm",
+       With(Adaptive(2), "segments = relative, mlm_head = true")},
+      {"adaptive_masked_over_a_sum_of_embeddings", "dae",
+       With(Adaptive(2), "embedding_layer_norm = true")},
+
+      {"adaptive_masked_over_one_table", "dae", With(Adaptive(1), "embedding_layer_norm = true")}};
 }
 
 // Its masked language model with global CLS slots, and its character language model.

@@ -15,12 +15,7 @@ namespace {
 class BackboneStepTest : public ::testing::Test {
  protected:
   static ModelConfig OneLayer() {
-    ModelConfig model = SmallModel();
-    model.num_layers = 1;
-    model.mem_len = 0;
-    model.positions = Positions::kNone;
-    model.segments = Segments::kNone;
-    return model;
+    return With(SmallModel(), "num_layers = 1, mem_len = 0, positions = none, segments = none");
   }
   Batch Make(const std::string& objective, const ModelConfig& model, int64_t step = 1) const {
     return RandomBatch(*MakeObjectiveOrDie(objective, model, sampling_), sampling_, kSmallVocab,
@@ -126,9 +121,7 @@ TEST_F(BackboneStepTest, BucketsOfDistanceReachRowsWithSuchAKey) {
 
 TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
   ModelConfig model = SmallModel();
-  model.positions = Positions::kNone;
-  model.position_bias = PositionBias::kT5;
-  model.position_bias_max_distance = 20;
+  SetKeys("positions = none, position_bias = t5, position_bias_max_distance = 20", model);
   const Batch batch = Make("permutation_lm", model);
   const std::vector<float> losses = Losses(model, batch);
   const auto change = [&batch](int32_t factor, int32_t shift) {

@@ -50,27 +50,21 @@ std::unique_ptr<kernels::Backend> MakeCpu(int num_threads) {
 }
 
 void Gpt(ModelConfig& model) {
-  model.positions = Positions::kLearned;
-  model.segments = Segments::kNone;
-  model.attention_biases = true;
-  model.softmax_bias = false;
+  SetKeys("positions = learned, segments = none, attention_biases = true, softmax_bias = false",
+          model);
 }
 
 void SigmaGpt(ModelConfig& model) {
   Gpt(model);
-  model.positions = Positions::kLearnedPairs;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.mem_len = 0;
+  SetKeys("positions = learned_pairs, layer_norm = pre, mem_len = 0", model);
 }
 
 void Bert(ModelConfig& model) {
   Gpt(model);
-  model.segments = Segments::kLearned;
-  model.num_segments = 3;
-  model.embedding_layer_norm = true;
-  model.softmax_bias = true;
-  model.mlm_head = true;
-  model.readout_dropout = false;
+  SetKeys(
+      "segments = learned, num_segments = 3, embedding_layer_norm = true, softmax_bias = true, "
+      "mlm_head = true, readout_dropout = false",
+      model);
 }
 
 void MpNet(ModelConfig& model) {
@@ -79,10 +73,7 @@ void MpNet(ModelConfig& model) {
 }
 
 void RopePreNorm(ModelConfig& model) {
-  model.positions = Positions::kRope;
-  model.segments = Segments::kLearned;
-  model.num_segments = 3;
-  model.layer_norm = LayerNormPlace::kPre;
+  SetKeys("positions = rope, segments = learned, num_segments = 3, layer_norm = pre", model);
 }
 
 void Adapters(ModelConfig& model) { model.lora = SmallAdapters(); }
@@ -196,13 +187,10 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
  protected:
   CpuBackendTest() {
     model_ = SmallModel();
-    model_.model_dim = 32;
-    model_.head_dim = 16;
-    model_.ffn_dim = 80;
-    model_.mem_len = 37;
-    model_.init_range = 0.1;
-    model_.dropout = 0.125;
-    model_.attention_dropout = 0.125;
+    SetKeys(
+        "model_dim = 32, head_dim = 16, ffn_dim = 80, mem_len = 37, init_range = 0.1, dropout = "
+        "0.125, attention_dropout = 0.125",
+        model_);
     // Causal text is one segment: the term would have no gradient.
     if (GetParam().objective == "causal_lm") model_.segments = Segments::kNone;
     model_.next_sentence_head = GetParam().next_sentence;

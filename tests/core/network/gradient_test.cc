@@ -78,22 +78,19 @@ TEST_P(GradientTest, WhatIsSaidToBeReadyIsFinal) {
 std::vector<GradientCase> ModelCases() {
   std::vector<GradientCase> cases;
   cases.push_back({"permutation"});
-  cases.push_back({"permutation_with_dropout"});
-  cases.back().model = WithDropout(SmallModel(), 0.25);
-  cases.push_back({"permutation_shared_biases"});
-  cases.back().model.untie_r = false;
-  cases.push_back({"permutation_without_memory"});
-  cases.back().model.mem_len = 0;
-  cases.push_back({"permutation_zeros_as_first_memory"});
-  cases.back().model.initial_memory = InitialMemory::kZeros;
+  cases.push_back({"permutation_with_dropout", "permutation_lm", WithDropout(SmallModel(), 0.25)});
+  cases.push_back(
+      {"permutation_shared_biases", "permutation_lm", With(SmallModel(), "untie_r = false")});
+  cases.push_back(
+      {"permutation_without_memory", "permutation_lm", With(SmallModel(), "mem_len = 0")});
+  cases.push_back({"permutation_zeros_as_first_memory", "permutation_lm",
+                   With(SmallModel(), "initial_memory = zeros")});
   cases.back().step = 0;
-  cases.push_back({"permutation_relu_clamped_backward_only"});
-  cases.back().model.activation = kernels::Activation::kRelu;
-  cases.back().model.clamp_len = 5;
+  cases.push_back({"permutation_relu_clamped_backward_only", "permutation_lm",
+                   With(SmallModel(), "activation = relu, clamp_len = 5")});
   cases.back().backward = {true, true};
-  cases.push_back({"permutation_without_segments"});
-  cases.back().model.segments = Segments::kNone;
-  cases.back().model.activation = kernels::Activation::kGeluErf;
+  cases.push_back({"permutation_without_segments", "permutation_lm",
+                   With(SmallModel(), "segments = none, activation = gelu_erf")});
   cases.push_back({"permutation_with_grouped_queries_and_content_readout"});
   cases.back().change = WithGroupedQueries;
   cases.back().model.dropout = 0.125;
@@ -103,22 +100,19 @@ std::vector<GradientCase> ModelCases() {
   cases.push_back({"dae_with_next_sentence", "dae"});
   cases.back().model.next_sentence_head = true;
   cases.push_back({"dae", "dae", WithDropout(SmallModel())});
-  cases.push_back({"dae_one_layer_without_memory", "dae"});
-  cases.back().model.num_layers = 1;
-  cases.back().model.mem_len = 0;
+  cases.push_back(
+      {"dae_one_layer_without_memory", "dae", With(SmallModel(), "num_layers = 1, mem_len = 0")});
   cases.back().backward = {true, true};
   // No segment term where all segments are equal: it shifts every score alike and has no gradient.
   ModelConfig causal = SmallModel();
   causal.segments = Segments::kNone;
   cases.push_back({"causal", "causal_lm", causal});
-  cases.push_back({"causal_as_transformer_xl", "causal_lm", causal});
-  cases.back().model.untie_r = false;
-  cases.back().model.scale_embedding = true;
-  cases.back().model.activation = kernels::Activation::kRelu;
-  cases.back().model.dropout = 0.125;
-  cases.push_back({"causal_one_layer_without_memory", "causal_lm", causal});
-  cases.back().model.num_layers = 1;
-  cases.back().model.mem_len = 0;
+  cases.push_back(
+      {"causal_as_transformer_xl", "causal_lm",
+       With(causal,
+            "untie_r = false, scale_embedding = true, activation = relu, dropout = 0.125")});
+  cases.push_back({"causal_one_layer_without_memory", "causal_lm",
+                   With(causal, "num_layers = 1, mem_len = 0")});
   return cases;
 }
 

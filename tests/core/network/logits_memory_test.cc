@@ -35,15 +35,10 @@ class CountingBackend : public ForwardingBackend {
 class LogitsMemoryTest : public ::testing::Test {
  protected:
   LogitsMemoryTest() {
-    model_.num_layers = 1;
-    model_.model_dim = 16;
-    model_.head_dim = 8;
-    model_.mem_len = 0;
-    model_.positions = Positions::kRope;
-    model_.segments = Segments::kNone;
-    model_.tie_embeddings = false;
-    model_.init_range = 0.02;
-    model_.dtype = ComputeType::kFloat32;
+    SetKeys(
+        "num_layers = 1, model_dim = 16, head_dim = 8, mem_len = 0, positions = rope, segments = "
+        "none, tie_embeddings = false, init_range = 0.02, dtype = fp32",
+        model_);
     const SamplingConfig sampling = OneWaySampling(kRows);
     const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("gpt", model_, sampling);
     batch_ = std::make_unique<Batch>(

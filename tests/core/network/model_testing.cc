@@ -140,18 +140,11 @@ ModelConfig SmallLearnedModel(int64_t positions, int64_t num_segments) {
 }
 
 void MakeLlama(ModelConfig& model) {
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.norm = Norm::kRmsNorm;
-  model.layer_norm_epsilon = 1e-5;
-  model.num_heads = 4;
-  model.num_kv_heads = 2;
-  model.activation = kernels::Activation::kSilu;
-  model.gated_ffn = true;
-  model.ffn_biases = false;
-  model.softmax_bias = false;
-  model.tie_embeddings = false;
+  SetKeys(
+      "positions = rope, segments = none, layer_norm = pre, norm = rms_norm, layer_norm_epsilon = "
+      "1e-5, num_heads = 4, num_kv_heads = 2, activation = silu, gated_ffn = true, ffn_biases = "
+      "false, softmax_bias = false, tie_embeddings = false",
+      model);
 }
 
 void MakeQwen3(ModelConfig& model) {
@@ -175,13 +168,13 @@ SamplingConfig OneWaySampling(int64_t seq_len) {
 TextSample RandomSample(const SamplingConfig& sampling, SampleKind kind, int64_t vocab_size,
                         int64_t lane, int64_t step, bool backward) {
   RandomStream random(99, RandomPurpose::kPairs, step, lane);
-  TextSample sample;
-  sample.lane = lane;
-  sample.step = step;
-  sample.backward = backward;
-  sample.seed = 99;
-  sample.vocabulary = {
-      .separator = 2, .classifier = 3, .mask = 4, .size = vocab_size, .begin = 1, .end = 0};
+  TextSample sample = {
+      .lane = lane,
+      .step = step,
+      .seed = 99,
+      .vocabulary =
+          {.separator = 2, .classifier = 3, .mask = 4, .size = vocab_size, .begin = 1, .end = 0},
+      .backward = backward};
   if (kind == SampleKind::kExamples) {
     sample.vocabulary.end_of_document = 0;
     AddExample(sampling, vocab_size, random, sample);
@@ -312,9 +305,7 @@ std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size,
 }
 
 LoraConfig SmallAdapters() {
-  LoraConfig lora;
-  lora.rank = 3;
-  lora.alpha = 1.5;
+  LoraConfig lora = {.rank = 3, .alpha = 1.5};
   lora.tensors =
       "attention.layer_norm, ff.layer_norm, q_bias, v_bias, r_w_bias, position_embedding, lm_loss";
   return lora;
@@ -395,9 +386,7 @@ ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vecto
   weights_.Assign(weights);
   // Whatever is to be overwritten holds rubbish before.
   gradients_.Assign(std::vector<double>(weights.size(), std::nan("")));
-  StepArgs args;
-  args.batch = &batch;
-  args.weights = weights_.view();
+  StepArgs args = {.batch = &batch, .weights = weights_.view()};
   if (layout().num_frozen_elements() > 0) args.frozen = frozen_.view();
   args.memory = rings;
   args.seed = dropout_seed;
@@ -405,10 +394,9 @@ ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vecto
   if (training) args.gradients = gradients_.view();
   if (watcher_)
     args.gradients_ready = [&](int64_t begin) { watcher_(begin, gradients_.ToDouble()); };
-  Result result;
-  result.step = transformer_->Run(args, {});
-  result.losses = transformer_->readout_losses();
-  result.task_results = transformer_->task_results();
+  Result result = {.step = transformer_->Run(args, {}),
+                   .losses = transformer_->readout_losses(),
+                   .task_results = transformer_->task_results()};
   if (training) result.gradients = gradients_.ToDouble();
   return result;
 }

@@ -12,6 +12,7 @@
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
 #include "tests/testing/host_tensor.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder::testing {
 
@@ -61,9 +62,16 @@ void ExpectInvalid(const absl::Status& status, const std::string& part);
 // The same of OutOfRange.
 void ExpectTooLong(const absl::Status& status, const std::string& part);
 
-// A change of settings that an objective refuses, and a part of what it says.
+// A change of settings that an objective refuses, as keys of the model or the sampling
+// (with_keys.h) or otherwise, and a part of what it says.
 struct Refusal {
-  std::function<void(ModelConfig&, SamplingConfig&)> change;
+  using Change = std::function<void(ModelConfig&, SamplingConfig&)>;
+  Refusal(const std::string& keys, std::string part)
+      : change([keys](auto& model, auto& sampling) { SetKeys(keys, model, sampling); }),
+        message(std::move(part)) {}
+  Refusal(Change other, std::string part) : change(std::move(other)), message(std::move(part)) {}
+
+  Change change;
   std::string message;
 };
 void ExpectRefusals(const std::string& objective, const ModelConfig& model,

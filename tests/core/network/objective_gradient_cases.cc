@@ -4,7 +4,6 @@
 // lanes with padding among them).
 
 #include <algorithm>
-#include <iterator>
 
 #include "tests/core/network/gradient_fixture.h"
 
@@ -12,9 +11,7 @@ namespace anyorder::testing {
 
 std::vector<GradientCase> AnyOrderCases() {
   ModelConfig model = SmallModel();
-  model.positions = Positions::kRope;
-  model.rope_base = 50.0;
-  model.segments = Segments::kNone;
+  SetKeys("positions = rope, rope_base = 50, segments = none", model);
   std::vector<GradientCase> cases;
   for (const char* const name :
        {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm", "masked_diffusion_sft"})

@@ -19,9 +19,7 @@ constexpr int64_t kPairedLength = 16;
 constexpr char kTable[] = "transformer.position_embedding.weight";
 
 ModelConfig PairedModel() {
-  ModelConfig model = SmallLearnedModel(kPairedLength);
-  model.positions = Positions::kLearnedPairs;
-  return model;
+  return With(SmallLearnedModel(kPairedLength), "positions = learned_pairs");
 }
 
 Batch ShuffledBatch(const ModelConfig& model) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "core/network/tensors/parameters.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
@@ -10,13 +11,7 @@ namespace {
 constexpr int64_t kFewWords = 1000;
 
 ModelConfig TwoLayers() {
-  ModelConfig model;
-  model.num_layers = 2;
-  model.model_dim = 32;
-  model.num_heads = 4;
-  model.head_dim = 8;
-  model.ffn_dim = 64;
-  return model;
+  return {.num_layers = 2, .model_dim = 32, .num_heads = 4, .head_dim = 8, .ffn_dim = 64};
 }
 
 // The rule of thumb, six times the parameters that are multiplied with, for each token, and the
@@ -43,11 +38,10 @@ TEST(TrainingFlopsTest, IsSixTimesTheParametersAToken) {
 // Every product of Llama's layers is one with a matrix of the layout.
 TEST(TrainingFlopsTest, CountsGatesAndGroupsOfHeads) {
   ModelConfig model = TwoLayers();
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
-  model.num_kv_heads = 2;
-  model.gated_ffn = true;
-  model.tie_embeddings = false;
+  testing::SetKeys(
+      "positions = rope, segments = none, num_kv_heads = 2, gated_ffn = true, tie_embeddings = "
+      "false",
+      model);
   const BatchShape shape{
       .batch_size = 3, .content_rows = 16, .targets = 16, .content_readout = true};
   int64_t multiplied = 0;

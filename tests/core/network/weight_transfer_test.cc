@@ -15,9 +15,7 @@ namespace {
 constexpr char kPositions[] = "transformer.position_embedding.weight";
 
 ModelConfig Long(int64_t positions) {
-  ModelConfig model = SmallLearnedModel(positions);
-  model.attention_biases = true;
-  return model;
+  return With(SmallLearnedModel(positions), "attention_biases = true");
 }
 
 ModelConfig Short() { return Long(16); }
@@ -59,10 +57,7 @@ std::vector<float> Of(const ModelConfig& model, const std::vector<float>& values
 }
 
 SamplingConfig Sampling(int64_t seq_len) {
-  SamplingConfig sampling = OneWaySampling(seq_len);
-  sampling.spans = SpanKind::kSingle;
-  sampling.global_classifiers = 0;
-  return sampling;
+  return With(OneWaySampling(seq_len), "spans = single, global_classifiers = 0");
 }
 
 std::vector<float> Losses(const ModelConfig& model, const std::vector<float>& weights,

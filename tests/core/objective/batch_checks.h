@@ -30,6 +30,27 @@ void ExpectSees(const Batch& batch, const Rule& rule) {
   }
 }
 
+// Ends a document at each of these places, and nowhere else, with the token 7.
+inline void EndDocumentsAt(const std::vector<int64_t>& ends, TextSample& sample) {
+  sample.vocabulary.end_of_document = 7;
+  for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
+  for (const int64_t end : ends) sample.tokens[end] = 7;
+}
+
+// Expects each token of one lane that is `mask` to weigh 0.5 * 0.3 * 0.7^(distance - 1) for each
+// other token that counts(token, other), and all others nothing. Entry i asks for token i + first.
+template <typename Counts>
+void ExpectCartWeights(const Batch& batch, int32_t mask, int64_t first, const Counts& counts) {
+  for (int64_t i = first; i < batch.shape.content_rows; ++i) {
+    double expected = 0;
+    for (int64_t j = 0; j < batch.shape.content_rows; ++j) {
+      if (batch.tokens[j] != mask && counts(i, j))
+        expected += 0.15 * std::pow(0.7, std::abs(i - j) - 1);
+    }
+    EXPECT_NEAR(batch.weights[i - first], batch.tokens[i] == mask ? expected : 0, 1e-6 * expected);
+  }
+}
+
 // Expects every pair that sees one another to have a distance of the batch's table.
 inline void ExpectDistancesInTable(const Batch& batch) {
   for (int64_t row = 0; row < batch.shape.num_rows(); ++row) {

@@ -54,9 +54,7 @@ TEST_P(CausalTest, HiddenDocumentsAreSeenByNobodyElse) {
     if (backward && !sampling_.bidirectional) continue;
     TextSample sample =
         RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, 1, 4, backward);
-    sample.vocabulary.end_of_document = 7;
-    for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
-    for (const int64_t end : {3, 4, 10}) sample.tokens[end] = 7;
+    EndDocumentsAt({3, 4, 10}, sample);
     const Batch batch = BuildBatch(*objective, {sample});
     ExpectSees(batch, [&](int64_t row, int64_t key) {
       for (int64_t i = key + 1; i <= row; ++i)
@@ -70,8 +68,7 @@ TEST_P(CausalTest, HiddenDocumentsAreSeenByNobodyElse) {
 
 TEST(CausalLmTest, MemoryCannotHideDocuments) {
   ExpectRefusals("causal_lm", SmallModel(), SmallSampling(),
-                 {{[](auto&, auto& s) { s.hide_documents = true; },
-                   "hide_documents is true but model.mem_len is 12"}});
+                 {{"hide_documents = true", "hide_documents is true but model.mem_len is 12"}});
 }
 
 INSTANTIATE_TEST_SUITE_P(Objectives, CausalTest, ::testing::Values("causal_lm", "gpt"));

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
+
 #include "tests/core/objective/batch_checks.h"
 
 namespace anyorder::testing {
@@ -24,11 +26,9 @@ constexpr const char* kBothWays[] = {"xlnet_finetuning", "bert_finetuning",
                                      "longformer_finetuning"};
 
 TextSample SampleOf(std::vector<std::vector<int32_t>> parts) {
-  TextSample sample;
-  sample.vocabulary = {
-      .separator = kSepId, .classifier = kClsId, .mask = 6, .size = 99, .begin = 1};
-  sample.parts = std::move(parts);
-  return sample;
+  return {
+      .vocabulary = {.separator = kSepId, .classifier = kClsId, .mask = 6, .size = 99, .begin = 1},
+      .parts = std::move(parts)};
 }
 
 ModelConfig ModelFor(const std::string& objective, const TaskConfig& task) {
@@ -60,50 +60,53 @@ std::vector<int64_t> Slots(int64_t count, const Holds& holds) {
   return slots;
 }
 
-TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
-  const TextSample sample = SampleOf({{10, 11, 12}, {20, 21}});
-  const auto one = [&](const InputLayout& layout) {
-    return LayOut(layout, sample.vocabulary, {&sample.parts[0]}, kTaskLength);
-  };
-  const auto two = [&](const InputLayout& layout) {
-    return LayOut(layout, sample.vocabulary, {&sample.parts[0], &sample.parts[1]}, kTaskLength);
-  };
-  EXPECT_THAT(one(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, kClsId));
-  EXPECT_THAT(two(kXlnetLayout).tokens, ElementsAre(10, 11, 12, kSepId, 20, 21, kSepId, kClsId));
-  EXPECT_THAT(two(kXlnetLayout).segments, ElementsAre(0, 0, 0, 0, 1, 1, 1, 2));
-  EXPECT_EQ(two(kXlnetLayout).classifier, 7);
-  EXPECT_THAT(one(kBertLayout).tokens, ElementsAre(kClsId, 10, 11, 12, kSepId));
-  EXPECT_THAT(two(kBertLayout).tokens, ElementsAre(kClsId, 10, 11, 12, kSepId, 20, 21, kSepId));
-  EXPECT_THAT(two(kBertLayout).segments, ElementsAre(0, 0, 0, 0, 0, 1, 1, 1));
-  EXPECT_THAT(two(kLongformerLayout).tokens,
-              ElementsAre(kClsId, 10, 11, 12, kSepId, kSepId, 20, 21, kSepId));
-  EXPECT_THAT(one(kGptLayout).tokens, ElementsAre(1, 10, 11, 12, kClsId));
-  EXPECT_THAT(two(kGptLayout).tokens, ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
-  EXPECT_EQ(two(kGptLayout).begin[1], 5);
-  EXPECT_EQ(two(kGptLayout).size[1], 2);
-}
-
 // A third text has a segment of its own where segments are relative, which CLS has not either.
-TEST(FineTuningTest, MoreThanTwoTextsFollowOneAnother) {
-  const std::vector<std::vector<int32_t>> texts = {{10, 11}, {20}, {30, 31}, {40}};
-  const auto laid_out = [&](const InputLayout& layout) {
-    return LayOut(layout, SampleOf({}).vocabulary, {&texts[0], &texts[1], &texts[2], &texts[3]},
-                  kTaskLength);
+TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
+  struct Case {
+    const char* name;
+    const InputLayout& layout;
+    std::string one, two, four;
+    std::string segments_of_two = "", segments_of_four = "";  // empty: they are not looked at
   };
-  const TaskSequence xlnet = laid_out(kXlnetLayout);
-  EXPECT_THAT(xlnet.tokens,
-              ElementsAre(10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kSepId, kClsId));
-  EXPECT_THAT(xlnet.segments, ElementsAre(0, 0, 0, 1, 1, 3, 3, 3, 4, 4, 2));
-  EXPECT_THAT(xlnet.begin, ElementsAre(0, 3, 5, 8));
-  const TaskSequence bert = laid_out(kBertLayout);
-  EXPECT_THAT(bert.tokens,
-              ElementsAre(kClsId, 10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kSepId));
-  EXPECT_THAT(bert.segments, ElementsAre(0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1));
-  EXPECT_THAT(laid_out(kGptLayout).tokens,
-              ElementsAre(1, 10, 11, kSepId, 20, kSepId, 30, 31, kSepId, 40, kClsId));
-  EXPECT_THAT(laid_out(kLongformerLayout).tokens,
-              ElementsAre(kClsId, 10, 11, kSepId, kSepId, 20, kSepId, kSepId, 30, 31, kSepId,
-                          kSepId, 40, kSepId));
+  const Case cases[] = {
+      {"xlnet", kXlnetLayout, "10 11 12 SEP CLS", "10 11 12 SEP 20 21 SEP CLS",
+       "10 11 SEP 20 SEP 30 31 SEP 40 SEP CLS", "00001112", "00011333442"},
+      {"bert", kBertLayout, "CLS 10 11 12 SEP", "CLS 10 11 12 SEP 20 21 SEP",
+       "CLS 10 11 SEP 20 SEP 30 31 SEP 40 SEP", "00000111", "00001111111"},
+      {"longformer", kLongformerLayout, "CLS 10 11 12 SEP", "CLS 10 11 12 SEP SEP 20 21 SEP",
+       "CLS 10 11 SEP SEP 20 SEP SEP 30 31 SEP SEP 40 SEP"},
+      {"gpt", kGptLayout, "BOS 10 11 12 CLS", "BOS 10 11 12 SEP 20 21 CLS",
+       "BOS 10 11 SEP 20 SEP 30 31 SEP 40 CLS"}};
+  const auto words = [](const std::vector<int32_t>& tokens) {
+    return absl::StrJoin(tokens, " ", [](std::string* out, int32_t token) {
+      const std::map<int32_t, std::string> names = {{kClsId, "CLS"}, {kSepId, "SEP"}, {1, "BOS"}};
+      *out += names.contains(token) ? names.at(token) : std::to_string(token);
+    });
+  };
+  const auto place = [](const TaskSequence& all, int32_t token) {
+    return std::find(all.tokens.begin(), all.tokens.end(), token) - all.tokens.begin();
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    const auto laid_out = [&](const std::vector<std::vector<int32_t>>& texts) {
+      std::vector<const std::vector<int32_t>*> parts;
+      for (const std::vector<int32_t>& text : texts) parts.push_back(&text);
+      return LayOut(c.layout, SampleOf({}).vocabulary, parts, kTaskLength);
+    };
+    EXPECT_EQ(words(laid_out({{10, 11, 12}}).tokens), c.one);
+    const TaskSequence two = laid_out({{10, 11, 12}, {20, 21}});
+    const TaskSequence four = laid_out({{10, 11}, {20}, {30, 31}, {40}});
+    EXPECT_EQ(words(two.tokens), c.two);
+    EXPECT_EQ(words(four.tokens), c.four);
+    EXPECT_EQ(two.classifier, place(two, kClsId));
+    EXPECT_EQ(two.size[1], 2);
+    EXPECT_EQ(two.begin[1], place(two, 20));
+    for (size_t i = 0; i < 4; ++i)
+      EXPECT_EQ(four.begin[i], place(four, static_cast<int32_t>(10 * (i + 1)))) << i;
+    if (c.segments_of_two.empty()) continue;
+    EXPECT_EQ(absl::StrJoin(two.segments, ""), c.segments_of_two);
+    EXPECT_EQ(absl::StrJoin(four.segments, ""), c.segments_of_four);
+  }
 }
 
 // Short texts stay whole, and the rest is shared out.
@@ -139,25 +142,6 @@ TEST(FineTuningTest, TextsShareTheRoom) {
       }
     }
   }
-}
-
-TEST(FineTuningTest, KeysOfTheHeadThatDoNotFitAreRefused) {
-  const auto refusal = [](const std::string& objective, const TaskConfig& task) {
-    const auto made =
-        MakeObjective(objective, ModelFor(objective, task), OneWaySampling(kTaskLength));
-    return made.ok() ? "" : std::string(made.status().message());
-  };
-  const TaskConfig tags{.task = ExampleTask::kTokens, .num_classes = 3};
-  TaskConfig bad = tags;
-  EXPECT_EQ(refusal("bert_finetuning", tags), "");
-  EXPECT_THAT(refusal("gpt_finetuning", tags), HasSubstr("do not see what follows them"));
-  bad.pooler = true;
-  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("objective.pooler is for a class"));
-  bad = tags;
-  bad.num_classes = 1;
-  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("the number of classes, at least 2"));
-  bad = {.task = ExampleTask::kSimilarity, .num_classes = 1, .label_smoothing = 0.1};
-  EXPECT_THAT(refusal("bert_finetuning", bad), HasSubstr("objective.label_smoothing is for"));
 }
 
 TEST(FineTuningTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
@@ -325,16 +309,29 @@ TEST(FineTuningTest, LongformersClsAndQuestionsAreGlobal) {
 TEST(FineTuningTest, SettingsThatCannotBeUsedAreRefused) {
   using enum ExampleTask;
   const ModelConfig model = ModelFor("bert_finetuning", {.task = kSpans});
+  const TaskConfig tags{.task = kTokens, .num_classes = 3};
+  EXPECT_TRUE(MakeObjective("bert_finetuning", ModelFor("bert_finetuning", tags),
+                            OneWaySampling(kTaskLength))
+                  .ok());
+  ExpectRefusals("gpt_finetuning", ModelFor("gpt_finetuning", tags), OneWaySampling(kTaskLength),
+                 {{[](auto&, auto&) {}, "do not see what follows them"}});
   ExpectRefusals(
       "bert_finetuning", model, OneWaySampling(kTaskLength),
       {{[](auto& m, auto&) { m.task.num_classes = 2; }, "span_extraction has no classes"},
+       {[&](auto& m, auto&) { m.task = tags, m.task.pooler = true; },
+        "objective.pooler is for a class"},
+       {[](auto& m, auto&) { m.task = {.task = kTokens, .num_classes = 1}; },
+        "the number of classes, at least 2"},
+       {[](auto& m, auto&) {
+          m.task = {.task = kSimilarity, .num_classes = 1, .label_smoothing = 0.1};
+        },
+        "objective.label_smoothing is for"},
        {[](auto& m, auto&) { m.task = {.num_classes = 0}; }, "objective.num_classes is 0"},
        {[](auto& m, auto&) { m.task = {.task = kMultipleChoice, .num_classes = 1}; },
         "the most choices of an example, at least 2"},
        {[](auto& m, auto&) { m.task = {.num_classes = 2, .answer_class = true}; },
         "objective.answer_class is for span_extraction"},
-       {[](auto& m, auto&) { m.segments = Segments::kLearned, m.num_segments = 1; },
-        "model.num_segments is 1"},
+       {"segments = learned, num_segments = 1", "model.num_segments is 1"},
        {[](auto& m, auto&) { m.task.task = kGeneration; }, "objective.task is generation"}});
 }
 

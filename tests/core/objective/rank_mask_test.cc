@@ -22,9 +22,8 @@ using ::testing::HasSubstr;
 
 // One string a row: 1 is seen.
 DenseMask Draw(const std::vector<std::string>& rows) {
-  DenseMask mask;
-  mask.num_rows = static_cast<int64_t>(rows.size());
-  mask.num_keys = static_cast<int64_t>(rows.front().size());
+  DenseMask mask = {.num_rows = static_cast<int64_t>(rows.size()),
+                    .num_keys = static_cast<int64_t>(rows.front().size())};
   for (const std::string& row : rows) {
     for (const char c : row) mask.visible.push_back(c == '1' ? 1 : 0);
   }

@@ -6,36 +6,31 @@
 #include <cmath>
 #include <string>
 
+#include "tests/testing/status_matchers.h"
+
 namespace anyorder {
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().empty()); }
 
 // Numbers below their bounds: ConfigKeysTest.NumbersBelowTheirBoundsAreRefused.
 TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {
-  OptimizerConfig config;
-  config.learning_rate = 0;
-  config.min_learning_rate_ratio = 1.5;
-  config.adam_beta1 = 1;
-  config.adam_epsilon = 0;
-  const absl::Status status = config.Validate().ToStatus();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr("optimizer.learning_rate is 0 but must be above 0"),
-            HasSubstr("min_learning_rate_ratio is 1.5 but must be in [0, 1]"),
-            HasSubstr("adam_beta1 is 1 but must be in [0, 1)"), HasSubstr("adam_epsilon is 0")));
+  OptimizerConfig config = {
+      .learning_rate = 0, .min_learning_rate_ratio = 1.5, .adam_beta1 = 1, .adam_epsilon = 0};
+  EXPECT_THAT(config.Validate().ToStatus(),
+              Fails(absl::IsInvalidArgument, "optimizer.learning_rate is 0 but must be above 0",
+                    "min_learning_rate_ratio is 1.5 but must be in [0, 1]",
+                    "adam_beta1 is 1 but must be in [0, 1)", "adam_epsilon is 0"));
 }
 
 // torch has no form without bias correction; who asks for torch's shall not get another.
 TEST(OptimizerConfigTest, TorchsFormIsRefusedWithoutBiasCorrection) {
   OptimizerConfig config;
   config.adam_form = AdamForm::kTorch;
-  EXPECT_THAT(config.Validate().Joined(),
-              HasSubstr("adam_form is \"torch\" but optimizer.bias_correction is false"));
+  EXPECT_THAT(config.Validate().ToStatus(),
+              Says("adam_form is \"torch\" but optimizer.bias_correction is false"));
   config.bias_correction = true;
   EXPECT_TRUE(config.Validate().empty());
 }
@@ -43,8 +38,8 @@ TEST(OptimizerConfigTest, TorchsFormIsRefusedWithoutBiasCorrection) {
 TEST(OptimizerConfigTest, APowerIsRefusedWhereNothingHasIt) {
   OptimizerConfig config;
   config.decay_power = 2;
-  EXPECT_THAT(config.Validate().Joined(),
-              HasSubstr("decay_power is 2 but optimizer.decay is \"linear\""));
+  EXPECT_THAT(config.Validate().ToStatus(),
+              Says("decay_power is 2 but optimizer.decay is \"linear\""));
   config.decay = LearningRateDecay::kPolynomial;
   EXPECT_TRUE(config.Validate().empty());
 }
@@ -83,8 +78,7 @@ TEST(OptimizerConfigTest, AnAverageThatTakesInNothingIsRefused) {
   OptimizerConfig config;
   EXPECT_FALSE(config.keeps_average());
   config.ema_decay = 1;
-  EXPECT_THAT(config.Validate().Joined(),
-              HasSubstr("optimizer.ema_decay is 1 but must be in [0, 1)"));
+  EXPECT_THAT(config.Validate().ToStatus(), Says("optimizer.ema_decay is 1 but must be in [0, 1)"));
   config.ema_decay = 0.9999;
   EXPECT_TRUE(config.keeps_average() && config.Validate().empty());
 }

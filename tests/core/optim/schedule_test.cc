@@ -9,12 +9,10 @@ namespace anyorder {
 namespace {
 
 OptimizerConfig Config(LearningRateDecay decay, int64_t warmup_steps) {
-  OptimizerConfig config;
-  config.learning_rate = 4e-4;
-  config.min_learning_rate_ratio = 0.001;
-  config.warmup_steps = warmup_steps;
-  config.decay = decay;
-  return config;
+  return {.learning_rate = 4e-4,
+          .min_learning_rate_ratio = 0.001,
+          .warmup_steps = warmup_steps,
+          .decay = decay};
 }
 
 // A product and two sums in double.

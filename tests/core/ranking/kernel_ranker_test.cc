@@ -10,11 +10,10 @@
 #include <vector>
 
 #include "tests/testing/finite_difference.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int64_t kQueries = 12;
 constexpr int64_t kDocuments = 8;
@@ -105,9 +104,8 @@ TEST_F(KernelRankerTest, TheQueriesOfAFoldAndGradesThatTellNothingTeachNothing) 
   const auto after = TrainForFold(queries, folds, 2, {});
   EXPECT_EQ(before->ranker.weights, after->ranker.weights);
   for (const int64_t query : folds[3]) queries[query].grades.assign(kDocuments, 1);
-  const absl::Status status = TrainForFold(queries, folds, 2, {}).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("that stop the training"));
+  EXPECT_THAT(TrainForFold(queries, folds, 2, {}).status(),
+              Fails(absl::IsFailedPrecondition, "that stop the training"));
 }
 
 TEST_F(KernelRankerTest, FoldsShareOutAllQueries) {

@@ -10,9 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/train/evaluation/evaluator.h"
-#include "core/train/state/saved_weights.h"
 #include "tests/core/train/trainer_fixture.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
@@ -37,18 +36,10 @@ class AverageRunsTest : public TrainerTest {
   bool HasTensor(int ranks, int64_t step) const {
     return HasAverage(OpenCheckpoint(ranks, step).value());
   }
-  // Held-out loss of the checkpoint of step 6, as `anyorder eval` computes it.
+  // Held-out loss of step 6, of text as the run's own evaluations read it.
   double HeldOutLoss(WeightChoice choice) const {
-    const auto checkpoint = OpenCheckpoint(1, 6).value();
-    const auto text = data::Dataset::Open(held_out_).value();
-    const auto backend = kernels::MakeCpuBackend({1}).value();
-    const ParameterLayout layout(config_.model, kVocabulary);
-    const auto weights = LoadWeights(checkpoint, config_, layout, *backend, choice).value();
-    EvaluatorOptions options = PeriodicEvaluatorOptions(config_);
-    const auto evaluator = Evaluator::Create(config_, *text, options, nullptr, *backend).value();
-    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
-      EXPECT_TRUE(evaluator->RunBatch(weights.values).ok());
-    return SumOverLanes(evaluator->lane_losses()).total().mean();
+    return TrainerTest::HeldOutLoss(*kernels::MakeCpuBackend({1}).value(), choice,
+                                    PeriodicEvaluatorOptions(config_));
   }
   // `average` is d before + (1 - d) weights, but for three roundings in fp32.
   static void ExpectAveraged(const std::vector<float>& average, const std::vector<float>& before,
@@ -151,8 +142,7 @@ TEST_F(AverageRunsTest, AnAverageMayBeSwitchedOnAndOffLater) {
   const auto change = [this](double decay) {
     config_.optimizer.ema_decay = decay;
     const std::vector<absl::Status> refused = Train(1);
-    EXPECT_THAT(std::string(refused[0].message()),
-                HasSubstr(absl::StrCat("cannot resume with optimizer.ema_decay = ", decay)));
+    EXPECT_THAT(refused[0], Says(absl::StrCat("cannot resume with optimizer.ema_decay = ", decay)));
     Ledger ledger = Ledger::Open(RunDirectory(RunDir(1)).ledger).value();
     ASSERT_TRUE(ledger.Append(ledger::Schedule{attempt_, config_.IdentityDigest(), "ema"}).ok());
   };

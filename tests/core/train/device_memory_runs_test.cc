@@ -8,17 +8,15 @@
 
 #include "absl/strings/strip.h"
 
-#include "core/train/evaluation/evaluator.h"
-#include "core/train/state/saved_weights.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/core/train/trainer_fixture.h"
 #include "tests/emulated_gpu/runtime.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
 namespace {
 
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 class DeviceMemoryRunsTest : public TrainerTest {
@@ -135,7 +133,7 @@ TEST_F(DeviceMemoryRunsTest, FlippedBitOfTheWeightsIsFound) {
   const std::vector<absl::Status> plain = Run(false, 2, Fault{Poison::kWeights, 1, 4});
   const std::vector<absl::Status> fenced = Run(true, 2, Fault{Poison::kWeights, 1, 4});
   EXPECT_EQ(fenced, plain);
-  EXPECT_THAT(std::string(fenced[0].message()), HasSubstr("rank 1 on thread1: 1 of "));
+  EXPECT_THAT(fenced[0], Says("rank 1 on thread1: 1 of "));
 }
 
 TEST_F(DeviceMemoryRunsTest, BeginsWithAnotherRunsWeights) {
@@ -179,22 +177,12 @@ TEST_F(DeviceMemoryRunsTest, AdaptersAreTrainedBesideWeightsThatStay) {
 TEST_F(DeviceMemoryRunsTest, SavedWeightsAreEvaluatedAlike) {
   EvaluateHeldOut();
   ExpectAllOk(Run(false, 1));
-  const auto checkpoint = OpenCheckpoint(1, 6).value();
-  const auto text = data::Dataset::Open(held_out_).value();
-  const ParameterLayout layout(config_.model, kVocabulary);
-  std::vector<double> losses;
-  for (const bool is_fenced : {false, true}) {
-    std::unique_ptr<kernels::Backend> backend = *kernels::MakeCpuBackend({1});
-    if (is_fenced) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
-    const auto weights = LoadWeights(checkpoint, config_, layout, *backend).value();
-    const auto evaluator =
-        Evaluator::Create(config_, *text, {.lanes = 4, .batches = 3}, nullptr, *backend).value();
-    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
-      ASSERT_TRUE(evaluator->RunBatch(weights.values).ok());
-    losses.push_back(SumOverLanes(evaluator->lane_losses()).total().mean());
-  }
-  EXPECT_GT(losses[0], 1.0);
-  EXPECT_EQ(losses[1], losses[0]);
+  const EvaluatorOptions options{.lanes = 4, .batches = 3};
+  const BackendPtr plain = *kernels::MakeCpuBackend({1});
+  testing::FencedBackend fenced(*kernels::MakeCpuBackend({1}));
+  const double loss = HeldOutLoss(*plain, WeightChoice::kAverage, options);
+  EXPECT_GT(loss, 1.0);
+  EXPECT_EQ(HeldOutLoss(fenced, WeightChoice::kAverage, options), loss);
 }
 
 // Lets nobody reserve: operations find out in a step.
@@ -213,9 +201,9 @@ class DeviceShortageTest : public TrainerTest {
     config_.sampling.seq_len = 32;
   }
   absl::Status TrainWith(int64_t memory_bytes, bool reserves = true) {
-    make_backend_ = [=]() -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
+    make_backend_ = [=]() -> absl::StatusOr<BackendPtr> {
       ANYORDER_ASSIGN_OR_RETURN(
-          std::unique_ptr<kernels::Backend> backend,
+          BackendPtr backend,
           kernels::cuda::MakeCudaBackend(
               kernels::cuda::emulation::MakeEmulatedRuntime({{}, memory_bytes}), {}));
       if (!reserves) backend = std::make_unique<Unreserved>(std::move(backend));
@@ -242,9 +230,8 @@ TEST_F(DeviceShortageTest, ARunThatIsSetUpHasAllTheMemoryThatItNeeds) {
   EXPECT_TRUE(TrainWith(least).ok());
   const absl::Status status = TrainWith(least - 1);
   EXPECT_EQ(ExitStatusFor(status), kExitIo);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("bytes on emulated GPU: "), HasSubstr(" are free; "),
-                    HasSubstr("; train.micro_batch_size = 1 fits, it is 2")));
+  EXPECT_THAT(status, Says("bytes on emulated GPU: ", " are free; ",
+                           "; train.micro_batch_size = 1 fits, it is 2"));
 }
 
 using DeviceShortageDeathTest = DeviceShortageTest;

@@ -30,7 +30,7 @@ class PlantedGradient final : public testing::ForwardingBackend {
     int64_t step;  // of this start, from 1
     float value;
   };
-  PlantedGradient(std::unique_ptr<kernels::Backend> inner, std::vector<Plant> plants)
+  PlantedGradient(BackendPtr inner, std::vector<Plant> plants)
       : ForwardingBackend(std::move(inner)), plants_(std::move(plants)) {}
 
   // The finder's reading comes first.
@@ -63,26 +63,8 @@ class PlantedGradient final : public testing::ForwardingBackend {
 // Synchronize, w an event.
 class Diary final : public testing::ForwardingBackend {
  public:
-  Diary(std::unique_ptr<kernels::Backend> inner, std::string* text)
-      : ForwardingBackend(std::move(inner)), text_(*text) {}
+  Diary(BackendPtr inner, std::string* text) : ForwardingBackend(std::move(inner)), text_(*text) {}
 
-  void EmbeddingForward(const kernels::EmbeddingForwardArgs& args, StreamView stream) override {
-    text_ += 'e';
-    ForwardingBackend::EmbeddingForward(args, stream);
-  }
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
-    text_ += 'h';
-    ForwardingBackend::LinearCrossEntropy(args, stream);
-  }
-  void ComputeGradientClip(const kernels::ComputeGradientClipArgs& args,
-                           StreamView stream) override {
-    text_ += 'f';
-    ForwardingBackend::ComputeGradientClip(args, stream);
-  }
-  void AdamW(const kernels::AdamWArgs& args, StreamView stream) override {
-    text_ += 'a';
-    ForwardingBackend::AdamW(args, stream);
-  }
   void Synchronize(StreamView stream) override {
     text_ += 's';
     ForwardingBackend::Synchronize(stream);
@@ -94,6 +76,14 @@ class Diary final : public testing::ForwardingBackend {
   }
 
  private:
+  void Enqueue(const kernels::Operation& operation, StreamView stream) override {
+    if (std::get_if<const kernels::EmbeddingForwardArgs*>(&operation)) text_ += 'e';
+    if (std::get_if<const kernels::LinearCrossEntropyArgs*>(&operation)) text_ += 'h';
+    if (std::get_if<const kernels::ComputeGradientClipArgs*>(&operation)) text_ += 'f';
+    if (std::get_if<const kernels::AdamWArgs*>(&operation)) text_ += 'a';
+    ForwardingBackend::Enqueue(operation, stream);
+  }
+
   class Entry final : public kernels::Event {
    public:
     Entry(std::unique_ptr<kernels::Event> event, std::string& text)
@@ -131,7 +121,7 @@ class NormOnDeviceRunsTest : public TrainerTest {
 
   std::vector<absl::Status> Start(int ranks, const std::vector<PlantedGradient::Plant>& plants,
                                   int stop_at = 0) {
-    wrap_ = [&, ranks](std::unique_ptr<kernels::Backend> backend, int rank) {
+    wrap_ = [&, ranks](BackendPtr backend, int rank) {
       if (rank + 1 == ranks)
         backend = std::make_unique<PlantedGradient>(std::move(backend), plants);
       return backend;
@@ -268,8 +258,8 @@ TEST_F(NormOnDeviceRunsTest, GpusSkipTheSameSteps) {
   std::string digest;
   for (int ranks = 1; ranks <= 2; ++ranks) {
     run_name_ = "gpu" + std::to_string(ranks);
-    wrap_ = [&](std::unique_ptr<kernels::Backend>, int rank) {
-      std::unique_ptr<kernels::Backend> backend = testing::MakeEmulatedGpu();
+    wrap_ = [&](BackendPtr, int rank) {
+      BackendPtr backend = testing::MakeEmulatedGpu();
       if (rank == 0) {
         backend = std::make_unique<PlantedGradient>(
             std::move(backend), std::vector<PlantedGradient::Plant>{{2, kInfinity}, {5, 1e4f}});
@@ -293,7 +283,7 @@ TEST_F(NormOnDeviceRunsTest, TheHostDoesNotWaitBetweenTheGradientAndTheUpdate) {
   is_fenced_ = true;
   config_.train.steps = 4;
   std::string diary;
-  wrap_ = [&](std::unique_ptr<kernels::Backend> backend, int) {
+  wrap_ = [&](BackendPtr backend, int) {
     return std::make_unique<Diary>(std::move(backend), &diary);
   };
   ExpectAllOk(Train(1));

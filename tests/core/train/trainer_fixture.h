@@ -22,16 +22,19 @@
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/status.h"
+#include "core/train/evaluation/evaluator.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/run/stop_signal.h"
+#include "core/train/state/saved_weights.h"
 #include "core/train/trainer.h"
 #include "dist/parameter_partition.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder {
@@ -114,6 +117,8 @@ class FaultyBackend final : public testing::ForwardingBackend {
   int64_t num_embeddings_ = 0;
 };
 
+using BackendPtr = std::unique_ptr<kernels::Backend>;
+
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
@@ -122,8 +127,12 @@ class TrainerTest : public ::testing::Test {
     stream_ = data::TestStream::Random(kTokens, kVocabulary, 1);
     WriteText(shards_, stream_, kTokens);
 
-    config_.model = {.num_layers = 1, .model_dim = 8, .num_heads = 1, .head_dim = 8, .ffn_dim = 16};
-    config_.model.mem_len = 8;
+    config_.model = {.num_layers = 1,
+                     .model_dim = 8,
+                     .num_heads = 1,
+                     .head_dim = 8,
+                     .ffn_dim = 16,
+                     .mem_len = 8};
     config_.sampling.seq_len = 16;
     config_.sampling.bidirectional = false;
     config_.objective.name = "causal_lm";
@@ -153,11 +162,8 @@ class TrainerTest : public ::testing::Test {
   // One start of the run on `ranks` ranks; what each of them returned.
   std::vector<absl::Status> Train(int ranks, const std::optional<Fault>& fault = std::nullopt) {
     InstallStopSignals();  // and forget the last one
-    ckpt::ServiceOptions service_options;
-    service_options.run_dir = RunDir(ranks);
-    service_options.run_id = "test";
-    service_options.attempt = ++attempt_;
-    service_options.fs = &disk_;
+    ckpt::ServiceOptions service_options = {
+        .run_dir = RunDir(ranks), .run_id = "test", .attempt = ++attempt_, .fs = &disk_};
     fs::create_directories(service_options.run_dir);
     auto service = ckpt::Service::Start(service_options);
     if (!service.ok()) return {service.status()};
@@ -168,9 +174,9 @@ class TrainerTest : public ::testing::Test {
           .run_dir = service_options.run_dir, .run_id = "test", .attempt = attempt_};
       options.silence = silence_;
       options.first_step_patience = first_step_patience_;
-      options.make_backend = [&](const kernels::CpuBackendOptions& cpu)
-          -> absl::StatusOr<std::unique_ptr<kernels::Backend>> {
-        ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> backend,
+      options.make_backend =
+          [&](const kernels::CpuBackendOptions& cpu) -> absl::StatusOr<BackendPtr> {
+        ANYORDER_ASSIGN_OR_RETURN(BackendPtr backend,
                                   make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
         if (fault && fault->rank == communicator.rank()) {
           backend = std::make_unique<FaultyBackend>(
@@ -263,6 +269,19 @@ class TrainerTest : public ::testing::Test {
     return ReadMetrics(RunDirectory(RunDir(ranks)).metrics).value();
   }
 
+  // Held-out loss of the checkpoint of step 6 of one rank, as `anyorder eval` computes it.
+  double HeldOutLoss(kernels::Backend& backend, WeightChoice choice,
+                     const EvaluatorOptions& options) const {
+    const auto checkpoint = OpenCheckpoint(1, 6).value();
+    const auto text = data::Dataset::Open(held_out_).value();
+    const ParameterLayout layout(config_.model, kVocabulary);
+    const auto weights = LoadWeights(checkpoint, config_, layout, backend, choice).value();
+    const auto evaluator = Evaluator::Create(config_, *text, options, nullptr, backend).value();
+    for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
+      EXPECT_TRUE(evaluator->RunBatch(weights.values).ok());
+    return SumOverLanes(evaluator->lane_losses()).total().mean();
+  }
+
   // Changes one bit of token `position`, in place.
   void DamageToken(int64_t position) const { DamageToken(shards_, stream_, position); }
   static void DamageToken(const std::string& directory, const data::TestStream& stream,
@@ -285,14 +304,13 @@ class TrainerTest : public ::testing::Test {
   // Loss heads computed by the rank with the fault, over all starts.
   int64_t faulty_rank_calls_ = 0;
   // Null: the CPU's.
-  std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>()> make_backend_;
+  std::function<absl::StatusOr<BackendPtr>()> make_backend_;
   // TrainerOptions of all ranks; nothing may depend on how busy the machine is.
   absl::Duration silence_ = absl::InfiniteDuration();
   absl::Duration first_step_patience_ = absl::InfiniteDuration();
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   // What a test puts around each rank's backend, or in its place.
-  std::function<std::unique_ptr<kernels::Backend>(std::unique_ptr<kernels::Backend>, int rank)>
-      wrap_;
+  std::function<BackendPtr(BackendPtr, int rank)> wrap_;
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
   int64_t attempt_ = 0;
@@ -304,6 +322,14 @@ inline void ExpectAllOk(const std::vector<absl::Status>& ends) {
 
 inline void ExpectAllEqual(const std::vector<absl::Status>& ends) {
   for (const absl::Status& end : ends) EXPECT_EQ(end, ends[0]);
+}
+
+// Expects all ranks to end with this exit status and the same message, with all these parts.
+template <typename... Parts>
+void ExpectAllEnd(const std::vector<absl::Status>& ends, int exit_status, const Parts&... parts) {
+  ExpectAllEqual(ends);
+  EXPECT_EQ(ExitStatusFor(ends[0]), exit_status) << ends[0];
+  EXPECT_THAT(ends[0], Says(parts...));
 }
 
 }  // namespace anyorder

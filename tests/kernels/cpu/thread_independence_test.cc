@@ -57,9 +57,7 @@ TEST_P(ThreadIndependenceTest, Gemm) {
         const HostTensor a = Random(transpose ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
         const HostTensor b = Random(transpose ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
         HostTensor c = Gradient({s.m, s.n});
-        GemmArgs args;
-        args.a = a.view();
-        args.b = b.view();
+        GemmArgs args = {.a = a.view(), .b = b.view()};
         args.transpose_a = args.transpose_b = transpose;
         args.c = c.view();
         backend.Gemm(args, {});
@@ -88,21 +86,10 @@ TEST_P(ThreadIndependenceTest, Pointwise) {
         {Activation::kGeluTanh, x.view(), y.view(), dropout_, row_ids_.data(), dx.view()}, {});
     backend.DropoutApply({x.view(), dropout_, row_ids_.data(), dropped.view()}, {});
     HostTensor gated = Empty(x.shape()), dgate = gated, dfactor = gated;
-    backend.ActivationForward({.activation = Activation::kSilu,
-                               .x = x.view(),
-                               .dropout = dropout_,
-                               .row_ids = row_ids_.data(),
-                               .y = gated.view(),
-                               .factor = y.view()},
-                              {});
-    backend.ActivationBackward({.activation = Activation::kSilu,
-                                .x = x.view(),
-                                .dy = y.view(),
-                                .dropout = dropout_,
-                                .row_ids = row_ids_.data(),
-                                .dx = dgate.view(),
-                                .factor = y.view(),
-                                .dfactor = dfactor.view()},
+    backend.ActivationForward(
+        {Activation::kSilu, x.view(), dropout_, row_ids_.data(), gated.view(), y.view()}, {});
+    backend.ActivationBackward({Activation::kSilu, x.view(), y.view(), dropout_, row_ids_.data(),
+                                dgate.view(), y.view(), dfactor.view()},
                                {});
     return std::vector<HostTensor>{y, dx, dropped, gated, dgate, dfactor};
   });
@@ -123,30 +110,13 @@ TEST_P(ThreadIndependenceTest, LayerNorm) {
          dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
         {});
     HostTensor rms_y = y, rms_dx = dx, rms_dgamma = dgamma;
-    backend.LayerNormForward({x.view(),
-                              x.view(),
-                              gamma.view(),
-                              {},
-                              1e-5f,
-                              dropout_,
-                              row_ids_.data(),
-                              sum.view(),
-                              {},
-                              rstd.view(),
-                              rms_y.view()},
+    backend.LayerNormForward({x.view(), x.view(), gamma.view(), ConstTensorView(), 1e-5f, dropout_,
+                              row_ids_.data(), sum.view(), TensorView(), rstd.view(), rms_y.view()},
                              {});
-    backend.LayerNormBackward({x.view(),
-                               sum.view(),
-                               {},
-                               rstd.view(),
-                               gamma.view(),
-                               dropout_,
-                               row_ids_.data(),
-                               rms_dx.view(),
-                               {},
-                               rms_dgamma.view(),
-                               {}},
-                              {});
+    backend.LayerNormBackward(
+        {x.view(), sum.view(), ConstTensorView(), rstd.view(), gamma.view(), dropout_,
+         row_ids_.data(), rms_dx.view(), TensorView(), rms_dgamma.view(), TensorView()},
+        {});
     return std::vector<HostTensor>{sum,    mean,  rstd,  y,      dx,        dresidual,
                                    dgamma, dbeta, rms_y, rms_dx, rms_dgamma};
   });
@@ -223,13 +193,12 @@ TEST_P(ThreadIndependenceTest, FlatRanges) {
     constexpr int64_t kCount = 200003;
     const HostTensor grad = RandomTensor(DType::kFloat32, {kCount}, 1);
     HostTensor master = grad, m = grad, v = Absolute(grad), weights = Empty({kCount});
-    AdamWArgs adamw;
-    adamw.grad = grad.view();
-    adamw.master = master.view();
-    adamw.m = m.view();
-    adamw.v = v.view();
-    adamw.weights = weights.view();
-    adamw.learning_rate = 0.01;
+    AdamWArgs adamw = {.grad = grad.view(),
+                       .master = master.view(),
+                       .m = m.view(),
+                       .v = v.view(),
+                       .weights = weights.view(),
+                       .learning_rate = 0.01};
     backend.AdamW(adamw, {});
     HostTensor sums(DType::kFloat64, {(kCount + kNormBlockElements - 1) / kNormBlockElements});
     backend.SumOfSquares(grad.view(), sums.view(), {});

@@ -26,7 +26,6 @@ namespace anyorder::kernels::cuda {
 namespace {
 
 using ::testing::Each;
-using ::testing::HasSubstr;
 
 class CudaBackendTest : public ::testing::Test {
  protected:
@@ -195,9 +194,7 @@ TEST_F(CudaBackendDeathTest, WhatIsReservedNeedsNoMemoryLater) {
   Make({.schedule = {}, .memory_bytes = 3 << 20});
   const std::unique_ptr<Buffer> x = backend_->Allocate(1000000).value();
   const std::unique_ptr<Buffer> y = backend_->Allocate(4000).value();
-  OperationSizes sizes;
-  sizes.rows = 250;
-  sizes.columns = 1000;
+  OperationSizes sizes = {.rows = 250, .columns = 1000};
   ASSERT_TRUE(backend_->Reserve(sizes).ok());
   // Until nothing is left.
   std::vector<std::unique_ptr<Buffer>> rest;
@@ -354,11 +351,10 @@ TEST_F(CudaBackendDeathTest, GraphsRefuseWhatTheyCannotHold) {
   // Memory of operations grows in the first, plain run; in a capture it would die with a code that
   // says nothing.
   float* const memory = View(a).data<float>();
-  GemmArgs args;
-  args.a = ConstTensorView(memory, {2, 4});
-  args.b = ConstTensorView(memory + 8, {4, 4});
-  args.bias = ConstTensorView(memory + 33, {4});
-  args.c = TensorView(memory + 64, {2, 4});
+  GemmArgs args = {.a = ConstTensorView(memory, {2, 4}),
+                   .b = ConstTensorView(memory + 8, {4, 4}),
+                   .bias = ConstTensorView(memory + 33, {4}),
+                   .c = TensorView(memory + 64, {2, 4})};
   EXPECT_DEATH(backend_->Gemm(args, {}), "first time inside of a graph");
   backend_->EndGraph({});
 }
@@ -372,9 +368,7 @@ TEST_F(CudaBackendTest, ThePlainProductIsTheSameProduct) {
   for (int i = 0; i < 400; ++i) numbers.push_back(static_cast<float>(i * 7 % 11 - 5));
   for (int options = 0; options < 32; ++options) {
     const auto product = [&](float* memory) {
-      GemmArgs args;
-      args.transpose_a = (options & 1) != 0;
-      args.transpose_b = (options & 2) != 0;
+      GemmArgs args = {.transpose_a = (options & 1) != 0, .transpose_b = (options & 2) != 0};
       args.a = ConstTensorView(memory, args.transpose_a ? Shape{5, 7} : Shape{7, 5});
       args.b = ConstTensorView(memory + 100, args.transpose_b ? Shape{9, 5} : Shape{5, 9});
       // The emulated library refuses a bias at an odd address, as the real one would.

@@ -71,23 +71,12 @@ TEST_F(ReferenceGradientTest, GatedActivation) {
   HostTensor x = Matrix(1), factor = Matrix(2), y = x, dx = x, dfactor = x;
   const HostTensor dy = Matrix(3);
   const auto loss = [&] {
-    backend_->ActivationForward({.activation = Activation::kSilu,
-                                 .x = x.view(),
-                                 .dropout = dropout_,
-                                 .row_ids = row_ids_.data(),
-                                 .y = y.view(),
-                                 .factor = factor.view()},
-                                {});
+    backend_->ActivationForward(
+        {Activation::kSilu, x.view(), dropout_, row_ids_.data(), y.view(), factor.view()}, {});
     return WeightedSum(y, dy);
   };
-  backend_->ActivationBackward({.activation = Activation::kSilu,
-                                .x = x.view(),
-                                .dy = dy.view(),
-                                .dropout = dropout_,
-                                .row_ids = row_ids_.data(),
-                                .dx = dx.view(),
-                                .factor = factor.view(),
-                                .dfactor = dfactor.view()},
+  backend_->ActivationBackward({Activation::kSilu, x.view(), dy.view(), dropout_, row_ids_.data(),
+                                dx.view(), factor.view(), dfactor.view()},
                                {});
   const double magnitude = test::SumOfMagnitudes(dy.Values()) * 5;
   ExpectGradient(x, dx, loss, magnitude, "x");

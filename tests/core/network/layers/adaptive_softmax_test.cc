@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/forwarding_backend.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::testing {
 namespace {
@@ -78,14 +79,12 @@ class AdaptiveSoftmaxTest : public ::testing::TestWithParam<Form> {
     return model;
   }
   static BatchShape BatchOf() {
-    BatchShape shape;
-    shape.batch_size = 1;
-    shape.content_rows = kTargets;
-    shape.targets = kTargets;
-    shape.memory_rows = Model().mem_len;
-    shape.advance = 1;
-    shape.num_distances = 1;
-    return shape;
+    return {.batch_size = 1,
+            .content_rows = kTargets,
+            .memory_rows = Model().mem_len,
+            .targets = kTargets,
+            .advance = 1,
+            .num_distances = 1};
   }
 
   // Runs the head on x_ and returns its losses.
@@ -272,8 +271,8 @@ TEST(AdaptiveClustersTest, FaultsAreNamed) {
 
 TEST(AdaptiveClustersTest, CutoffsMustLieInTheVocabulary) {
   EXPECT_TRUE(CheckAdaptiveClusters(WithCutoffs("10,20"), 21).ok());
-  EXPECT_THAT(std::string(CheckAdaptiveClusters(WithCutoffs("10,20"), 20).message()),
-              HasSubstr("the vocabulary has only 20 entries"));
+  EXPECT_THAT(CheckAdaptiveClusters(WithCutoffs("10,20"), 20),
+              Says("the vocabulary has only 20 entries"));
 }
 
 }  // namespace

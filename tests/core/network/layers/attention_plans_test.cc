@@ -108,11 +108,10 @@ TEST(AttentionPlansTest, WindowsShareOne) {
 // Their own rows, and no position term; to the other call they see nothing.
 TEST(AttentionPlansTest, GlobalSlotsHaveTheirOwn) {
   ModelConfig model = Model(2);
-  model.segments = Segments::kNone;
-  model.positions = Positions::kRope;
-  model.mem_len = 0;
-  model.global_projections = true;
-  model.attention_windows = "4:4";
+  SetKeys(
+      "segments = none, positions = rope, mem_len = 0, global_projections = true, "
+      "attention_windows = 4:4",
+      model);
   Batch batch = SmallBatch("dae", model);
   batch.shape.global_rows = 1;
   for (int64_t lane = 0; lane < batch.shape.batch_size; ++lane) {

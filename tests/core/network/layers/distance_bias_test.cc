@@ -13,11 +13,9 @@ namespace anyorder {
 namespace {
 
 ModelConfig Model(PositionBias bias, int64_t buckets, int64_t max_distance) {
-  ModelConfig model;
-  model.position_bias = bias;
-  model.position_buckets = buckets;
-  model.position_bias_max_distance = max_distance;
-  return model;
+  return {.position_bias = bias,
+          .position_buckets = buckets,
+          .position_bias_max_distance = max_distance};
 }
 
 // relative_position = key - query, as both have it.

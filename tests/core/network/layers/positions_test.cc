@@ -34,10 +34,8 @@ TEST(EncodeDistanceTest, ClampLimitsBothSides) {
 
 // The released Llama 3.1 code goes by wavelengths: a pair is left alone, slowed down, or mixed.
 TEST(RotaryFrequencyTest, Llama3ScalingIsTheReleasedRule) {
-  ModelConfig model = {.head_dim = 128};
-  model.rope_base = 5e5;
-  model.rope_factor = 8;
-  model.rope_original_positions = 8192;
+  ModelConfig model = {
+      .head_dim = 128, .rope_base = 5e5, .rope_factor = 8, .rope_original_positions = 8192};
   std::array<int, 3> seen{};
   for (int64_t f = 0; f < 64; ++f) {
     model.rope_scaling = RopeScaling::kNone;

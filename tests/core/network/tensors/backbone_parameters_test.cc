@@ -12,24 +12,22 @@
 #include "absl/strings/str_split.h"
 
 #include "core/network/tensors/parameters.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
 
+using testing::SetKeys;
+using testing::With;
+
 ModelConfig Learned(int64_t max_positions) {
-  ModelConfig config;
-  config.positions = Positions::kLearned;
-  config.max_positions = max_positions;
-  config.segments = Segments::kNone;
-  config.attention_biases = true;
-  return config;
+  return {.positions = Positions::kLearned,
+          .max_positions = max_positions,
+          .segments = Segments::kNone,
+          .attention_biases = true};
 }
 
-ModelConfig Gpt() {
-  ModelConfig config = Learned(512);
-  config.softmax_bias = false;
-  return config;
-}
+ModelConfig Gpt() { return With(Learned(512), "softmax_bias = false"); }
 
 ModelConfig Bert() {
   ModelConfig config = Learned(512);
@@ -60,22 +58,20 @@ ModelConfig MpNet() {
 
 ModelConfig Llama(int64_t layers, int64_t dim, int64_t heads, int64_t kv_heads, int64_t head_dim,
                   int64_t ffn) {
-  ModelConfig config;
-  config.num_layers = layers;
-  config.model_dim = dim;
-  config.num_heads = heads;
-  config.num_kv_heads = kv_heads;
-  config.head_dim = head_dim;
-  config.ffn_dim = ffn;
-  config.positions = Positions::kRope;
-  config.segments = Segments::kNone;
-  config.layer_norm = LayerNormPlace::kPre;
-  config.norm = Norm::kRmsNorm;
-  config.activation = kernels::Activation::kSilu;
-  config.gated_ffn = true;
-  config.ffn_biases = false;
-  config.softmax_bias = false;
-  return config;
+  return {.num_layers = layers,
+          .model_dim = dim,
+          .num_heads = heads,
+          .num_kv_heads = kv_heads,
+          .head_dim = head_dim,
+          .ffn_dim = ffn,
+          .activation = kernels::Activation::kSilu,
+          .positions = Positions::kRope,
+          .segments = Segments::kNone,
+          .layer_norm = LayerNormPlace::kPre,
+          .norm = Norm::kRmsNorm,
+          .gated_ffn = true,
+          .ffn_biases = false,
+          .softmax_bias = false};
 }
 
 ModelConfig Untied(ModelConfig config) {
@@ -97,18 +93,16 @@ ModelConfig WithQkvBiases(ModelConfig config) {
 // With biases shared by all layers, unless said otherwise.
 ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t head_dim, int64_t ffn,
                           const std::string& cutoffs = "", int64_t div_val = 1) {
-  ModelConfig config;
-  config.num_layers = layers;
-  config.model_dim = dim;
-  config.num_heads = heads;
-  config.head_dim = head_dim;
-  config.ffn_dim = ffn;
-  config.segments = Segments::kNone;
-  config.untie_r = false;
-  config.softmax = cutoffs.empty() ? Softmax::kFull : Softmax::kAdaptive;
-  config.cutoffs = cutoffs;
-  config.div_val = div_val;
-  return config;
+  return {.num_layers = layers,
+          .model_dim = dim,
+          .num_heads = heads,
+          .head_dim = head_dim,
+          .ffn_dim = ffn,
+          .untie_r = false,
+          .segments = Segments::kNone,
+          .softmax = cutoffs.empty() ? Softmax::kFull : Softmax::kAdaptive,
+          .cutoffs = cutoffs,
+          .div_val = div_val};
 }
 
 constexpr int64_t kWikiText103 = 267735;
@@ -218,9 +212,7 @@ TEST(BackboneParametersTest, ProjectionsHaveARangeOfTheirOwn) {
 
 TEST(BackboneParametersTest, OrderIsThatOfTheHeaderAndOnlyMatricesDecay) {
   ModelConfig config = Bert();
-  config.num_layers = 1;
-  config.layer_norm = LayerNormPlace::kPre;
-  config.global_projections = true;
+  SetKeys("num_layers = 1, layer_norm = pre, global_projections = true", config);
   config.position_bias = PositionBias::kT5;  // not valid together, but each has its place
   EXPECT_EQ(NamesOf(ParameterLayout(config, 100)), Words(R"(
       transformer.mask_emb transformer.word_embedding.weight transformer.position_embedding.weight
@@ -325,42 +317,36 @@ void ExpectFaults(const ModelConfig& config, const std::vector<std::string>& fau
 }
 
 TEST(BackboneConfigTest, ValidateNamesWhatDoesNotGoTogether) {
-  ModelConfig config;
-  config.dropout = 1.0;
-  config.global_projections = true;
-  config.rope_base = 1.0;
-  config.max_positions = 0;
-  config.num_segments = 0;
-  config.attention_windows = "3";
+  ModelConfig config = {.max_positions = 0,
+                        .rope_base = 1.0,
+                        .num_segments = 0,
+                        .global_projections = true,
+                        .attention_windows = "3",
+                        .dropout = 1.0};
   ExpectFaults(config, {"model.dropout is 1", "model.global_projections is true but",
                         "model.rope_base is 1", "model.max_positions is 0",
                         "model.num_segments is 0", "model.attention_windows has '3'"});
   config = ModelConfig();
-  config.positions = Positions::kRope;
-  config.head_dim = 7;
-  config.clamp_len = 5;
+  SetKeys("positions = rope, head_dim = 7, clamp_len = 5", config);
   ExpectFaults(config, {"model.head_dim is 7", "model.clamp_len is 5",
                         "model.segments is relative but model.positions is rope"});
 }
 
 TEST(BackboneConfigTest, ValidateNamesWhatLlamasKeysDoNotGoWith) {
-  ModelConfig config;
-  config.num_kv_heads = 5;
-  config.qk_norm = true;
-  config.rope_scaling = RopeScaling::kLlama3;
-  config.attention_output_bias = false;
-  config.softmax = Softmax::kAdaptive;
-  config.cutoffs = "10";
-  config.tie_embeddings = false;
-  config.ffn_residual = FfnResidual::kNormed;
+  ModelConfig config = {.num_kv_heads = 5,
+                        .rope_scaling = RopeScaling::kLlama3,
+                        .qk_norm = true,
+                        .attention_output_bias = false,
+                        .ffn_residual = FfnResidual::kNormed,
+                        .tie_embeddings = false,
+                        .softmax = Softmax::kAdaptive,
+                        .cutoffs = "10"};
   ExpectFaults(config, {"model.num_kv_heads is 5 but must divide model.num_heads = 12",
                         "model.qk_norm is true but", "model.rope_scaling needs",
                         "model.attention_output_bias is false but",
                         "model.tie_embeddings is false but", "model.ffn_residual is normed but"});
   config = Llama(2, 64, 4, 2, 16, 32);
-  config.global_projections = true;
-  config.rope_scaling = RopeScaling::kLlama3;
-  config.rope_low_freq_factor = 4;
+  SetKeys("global_projections = true, rope_scaling = llama3, rope_low_freq_factor = 4", config);
   ExpectFaults(config, {"model.num_kv_heads is below model.num_heads but",
                         "model.rope_high_freq_factor = 4 above model.rope_low_freq_factor = 4"});
   config = Llama(2, 64, 4, 2, 16, 32);
@@ -369,9 +355,7 @@ TEST(BackboneConfigTest, ValidateNamesWhatLlamasKeysDoNotGoWith) {
 }
 
 TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
-  ModelConfig config;
-  config.segments = Segments::kNone;
-  config.position_bias = PositionBias::kT5;
+  ModelConfig config = {.position_bias = PositionBias::kT5, .segments = Segments::kNone};
   for (const Positions positions : {Positions::kRelative, Positions::kRope}) {
     config.positions = positions;
     ExpectFaults(config, {"model.position_bias is on but model.positions"});
@@ -380,9 +364,8 @@ TEST(BackboneConfigTest, BiasByDistanceGoesWithLearnedPositionsOrNoneAlone) {
     config.positions = positions;
     EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   }
-  config.global_projections = true;
-  config.position_buckets = 7;
-  config.position_bias_max_distance = 1;
+  SetKeys("global_projections = true, position_buckets = 7, position_bias_max_distance = 1",
+          config);
   ExpectFaults(config, {"model.global_projections is true", "model.position_buckets is 7",
                         "model.position_bias_max_distance is 1 but must be above 1"});
 }

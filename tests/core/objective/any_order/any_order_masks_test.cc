@@ -18,13 +18,10 @@ namespace {
 
 constexpr int64_t kLength = 16;
 constexpr const char* kNames[] = {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm"};
+constexpr const char* kDiffusion[] = {"masked_diffusion", "block_diffusion"};
 constexpr int32_t kMask = 4;  // of RandomSample
 
-ModelConfig WithoutMemory() {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  return model;
-}
+ModelConfig WithoutMemory() { return With(SmallModel(), "mem_len = 0"); }
 
 TextSample Sample(int64_t lane, int64_t step = 3) {
   return RandomSample(OneWaySampling(), SampleKind::kContiguous, kSmallVocab, lane, step, false);
@@ -121,7 +118,7 @@ TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
 // DiffuLLaMA divides by the masked tokens of the step. Lanes add theirs up, so that the quotient is
 // over all lanes whatever microbatch each is in: never a mean of the lanes' own quotients.
 TEST(MaskedDiffusionTest, MaskedTokensOfTheWholeStepCanBeTheDivisor) {
-  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+  for (const char* const name : kDiffusion) {
     SamplingConfig sampling = OneWaySampling();
     sampling.any_order.loss_divisor = LossDivisor::kMasked;
     const auto objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
@@ -141,7 +138,7 @@ TEST(MaskedDiffusionTest, MaskedTokensOfTheWholeStepCanBeTheDivisor) {
 TEST(AnyOrderTest, TheFirstTokenCanBeGiven) {
   const AnyOrderConfig config = {.mask_rate_min = 0.9, .keep_first_token = true};
   for (int64_t lane = 0; lane < 8; ++lane) {
-    for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    for (const char* const name : kDiffusion) {
       const TextSample sample = Sample(lane);
       const Batch batch = Build(name, config, sample);
       const int64_t first = batch.shape.content_rows - kLength;
@@ -157,7 +154,7 @@ TEST(AnyOrderTest, TheFirstTokenCanBeGiven) {
 // that the block may see is seen, and nothing of the block that it must not.
 TEST(AnyOrderTest, AShiftedReadoutAsksTheSlotBefore) {
   AnyOrderConfig config = {.keep_first_token = true, .shifted_readout = true, .block_len = 4};
-  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+  for (const char* const name : kDiffusion) {
     const TextSample sample = Sample(3);
     const Batch batch = Build(name, config, sample);
     ExpectSound(batch);
@@ -188,14 +185,12 @@ TEST(AnyOrderTest, AShiftedReadoutAsksTheSlotBefore) {
 // ends, or, where its slot predicts the next token, to the one that begins there.
 TEST(AnyOrderTest, HiddenDocumentsAreSeenByNobodyElse) {
   for (const bool shifted : {false, true}) {
-    for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
+    for (const char* const name : kDiffusion) {
       SamplingConfig sampling = OneWaySampling();
       sampling.hide_documents = true;
       sampling.any_order.keep_first_token = sampling.any_order.shifted_readout = shifted;
       TextSample sample = Sample(5);
-      sample.vocabulary.end_of_document = 7;
-      for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
-      for (const int64_t end : {2, 9, 10}) sample.tokens[end] = 7;
+      EndDocumentsAt({2, 9, 10}, sample);
       const auto document = [&](int64_t i) {
         return std::count(sample.tokens.begin(), sample.tokens.begin() + i + (shifted ? 1 : 0), 7);
       };
@@ -236,35 +231,20 @@ TEST(BlockDiffusionTest, SingleTokensAreOnlyWithTheirWeightsAnNll) {
   }
 }
 
-TEST(MaskedDiffusionTest, CartDoesNotCountHiddenDocuments) {
+// Masked tokens weigh by the unmasked ones of what they may see.
+TEST(MaskedDiffusionTest, CartWeighsMaskedTokensByTheUnmaskedOfTheirDocument) {
   SamplingConfig sampling = OneWaySampling();
-  sampling.hide_documents = true;
   sampling.any_order.loss_weight = LossWeight::kCart;
-  TextSample sample = Sample(2);
-  sample.vocabulary.end_of_document = 7;
-  for (int32_t& token : sample.tokens) token = token == 7 ? 8 : token;
-  sample.tokens[6] = 7;
-  const Batch batch =
-      BuildBatch(*MakeObjectiveOrDie("masked_diffusion", WithoutMemory(), sampling), {sample});
-  for (int64_t i = 0; i < kLength; ++i) {
-    double expected = 0;
-    for (int64_t j = 0; j < kLength; ++j) {
-      if (batch.tokens[j] != kMask && (i <= 6) == (j <= 6))
-        expected += 0.15 * std::pow(0.7, std::abs(i - j) - 1);
-    }
-    EXPECT_NEAR(batch.weights[i], batch.tokens[i] == kMask ? expected : 0, 1e-6 * expected);
-  }
-}
-
-TEST(MaskedDiffusionTest, CartWeighsMaskedTokensByTheUnmasked) {
-  for (int64_t lane = 0; lane < 4; ++lane) {
-    const Batch batch = Build("masked_diffusion", {.loss_weight = LossWeight::kCart}, Sample(lane));
-    EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
-    for (int64_t i = 0; i < kLength; ++i) {
-      double expected = 0;
-      for (int64_t j = 0; j < kLength; ++j)
-        if (batch.tokens[j] != kMask) expected += 0.15 * std::pow(0.7, std::abs(i - j) - 1);
-      EXPECT_NEAR(batch.weights[i], batch.tokens[i] == kMask ? expected : 0, 1e-6 * expected);
+  for (const bool hides : {false, true}) {
+    sampling.hide_documents = hides;
+    const auto objective = MakeObjectiveOrDie("masked_diffusion", WithoutMemory(), sampling);
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      TextSample sample = Sample(lane);
+      EndDocumentsAt({6}, sample);
+      const Batch batch = BuildBatch(*objective, {sample});
+      EXPECT_EQ(batch.divisors, std::vector<double>{kLength});
+      ExpectCartWeights(batch, kMask, 0,
+                        [&](int64_t i, int64_t j) { return !hides || (i <= 6) == (j <= 6); });
     }
   }
 }
@@ -515,68 +495,42 @@ TEST(AnyOrderTest, SettingsThatCannotBeUsedAreRefused) {
     ExpectRefusals(name, WithoutMemory(), OneWaySampling(), refusals);
   };
   for (const char* const name : kNames) {
-    expect(name, {{[](auto& m, auto&) { m.same_length = SameLength::kTorch; }, "use causal_lm"}});
+    expect(name, {{[](auto& m, auto&) { m.next_sentence_head = true; }, "reads no sentence pairs"},
+                  {"same_length = torch", "use causal_lm"}});
   }
+  const Refusal own_strata = {"stratified_rates = false, rate_strata = own",
+                              "rate_strata is \"own\" but stratified_rates is false"};
   for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
-    expect(name,
-           {{[](auto&, auto& s) { s.any_order.mask_rate_min = 0; }, "mask_draw = \"count\""},
-            {[](auto&, auto& s) { s.any_order.mask_rate_max = 1.5; }, "mask_rate_max is 1.5"}});
+    expect(name, {{"mask_rate_min = 0", "mask_draw = \"count\""},
+                  {"mask_rate_max = 1.5", "mask_rate_max is 1.5"},
+                  own_strata});
   }
-  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "as_arm"}) {
-    expect(name, {{[](auto&, auto& s) {
-                     s.any_order.stratified_rates = false;
-                     s.any_order.rate_strata = RateStrata::kOwn;
-                   },
-                   "rate_strata is \"own\" but stratified_rates is false"}});
-  }
-  for (const char* const name : {"masked_diffusion", "block_diffusion"}) {
-    const char* const by_time = "use mask_draw = \"rate\" and a mask_rate_min between 0 and 1";
-    expect(name, {{[](auto&, auto& s) {
-                     s.any_order.loss_weight = LossWeight::kTime;
-                     s.any_order.mask_draw = MaskDraw::kCount;
-                   },
-                   by_time},
-                  {[](auto&, auto& s) {
-                     s.any_order.loss_weight = LossWeight::kTime;
-                     s.any_order.mask_rate_min = 1;
-                   },
-                   by_time},
-                  {[](auto&, auto& s) { s.any_order.shifted_readout = true; },
+  const char* const by_time = "use mask_draw = \"rate\" and a mask_rate_min between 0 and 1";
+  for (const char* const name : kDiffusion) {
+    expect(name, {{"loss_weight = time, mask_draw = count", by_time},
+                  {"loss_weight = time, mask_rate_min = 1", by_time},
+                  {"shifted_readout = true",
                    "shifted_readout is true, but no position before the first token predicts it"}});
   }
   expect("masked_diffusion",
-         {{[](auto&, auto& s) { s.any_order.annealing = Annealing::kRandom; },
+         {{"annealing = random",
            "[sampling] annealing = \"random\" cannot be expressed as one attention mask by ranks"},
-          {[](auto&, auto& s) { s.any_order.anneal_steps = 5; },
-           "anneal_steps is 5 but annealing is \"none\""},
-          {[](auto&, auto& s) { s.any_order.random_length_prob = 2; }, "random_length_prob is 2"}});
+          {"anneal_steps = 5", "anneal_steps is 5 but annealing is \"none\""},
+          {"random_length_prob = 2", "random_length_prob is 2"}});
   expect("block_diffusion",
-         {{[](auto&, auto& s) { s.any_order.block_len = 3; }, "block_len=3 must divide seq_len=16"},
-          {[](auto&, auto& s) {
-             s.any_order.resample_blocks = true;
-             s.any_order.mask_rate_min = 0.3;
-             s.any_order.mask_rate_max = 0.4;
-           },
+         {{"block_len = 3", "block_len=3 must divide seq_len=16"},
+          {"resample_blocks = true, mask_rate_min = 0.3, mask_rate_max = 0.4",
            "no fraction of block_len=4 tokens lies in [mask_rate_min=0.3, mask_rate_max=0.4]"},
-          {[](auto&, auto& s) {
-             s.any_order.resample_blocks = true;
-             s.any_order.mask_draw = MaskDraw::kCount;
-           },
+          {"resample_blocks = true, mask_draw = count",
            "resample_blocks is true but mask_draw is \"count\""},
-          {[](auto&, auto& s) {
-             s.any_order.resample_blocks = true;
-             s.any_order.loss_weight = LossWeight::kTime;
-           },
+          {"resample_blocks = true, loss_weight = time",
            "resample_blocks is true but loss_weight is \"time\""},
-          {[](auto&, auto& s) { s.any_order.loss_weight = LossWeight::kCart; },
-           "loss_weight is \"cart\""}});
-  expect("eso_lm",
-         {{[](auto&, auto& s) { s.any_order.mask_rate_max = 0.6; }, "mask_rate_max=0.6 must be 1"},
-          {[](auto&, auto& s) { s.any_order.diffusion_share = -1; }, "diffusion_share is -1"},
-          {[](auto&, auto& s) { s.any_order.mask_draw = MaskDraw::kCount; }, "use \"rate\""}});
-  expect("a3", {{[](auto&, auto& s) { s.any_order.group_len_min = 5; }, "group_len_min=5"}});
-  expect("as_arm", {{[](auto&, auto& s) { s.any_order.prompt_fraction_min = 0.99; },
-                     "prompt_fraction_min=0.99"}});
+          {"loss_weight = cart", "loss_weight is \"cart\""}});
+  expect("eso_lm", {{"mask_rate_max = 0.6", "mask_rate_max=0.6 must be 1"},
+                    {"diffusion_share = -1", "diffusion_share is -1"},
+                    {"mask_draw = count", "use \"rate\""}});
+  expect("a3", {{"group_len_min = 5", "group_len_min=5"}});
+  expect("as_arm", {own_strata, {"prompt_fraction_min = 0.99", "prompt_fraction_min=0.99"}});
 }
 
 }  // namespace

@@ -6,7 +6,10 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <functional>
 #include <numeric>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/objective/lane_frame.h"
@@ -14,7 +17,12 @@
 namespace anyorder::testing {
 namespace {
 
-TextSample At(int64_t lane, int64_t step) { return {.lane = lane, .step = step, .seed = 7}; }
+// A lane of a step; of `num_lanes` lanes, as the sampler hands them over, if that is not 0.
+TextSample At(int64_t lane, int64_t step, int64_t num_lanes = 0) {
+  TextSample sample = {.lane = lane, .step = step, .seed = 7};
+  if (num_lanes > 0) sample.num_lanes = num_lanes;
+  return sample;
+}
 
 // Mean and standard error of numbers.
 struct Estimate {
@@ -69,13 +77,6 @@ TEST(SpreadUniformTest, EveryLaneAloneIsUniform) {
   }
 }
 
-// Of num_lanes lanes, as the sampler hands them over.
-TextSample Of(int64_t num_lanes, int64_t lane, int64_t step) {
-  TextSample sample = At(lane, step);
-  sample.num_lanes = num_lanes;
-  return sample;
-}
-
 // MDLM and BD3-LM: t = (u_i + i) / n, u_i a number of the row's (of its block's) own. Which row has
 // which stratum changes, or text would always be masked at the same rate.
 TEST(SpreadUniformTest, OwnStrataHaveOneDrawEachAtAnyNumberOfLanes) {
@@ -87,7 +88,7 @@ TEST(SpreadUniformTest, OwnStrataHaveOneDrawEachAtAnyNumberOfLanes) {
       std::vector<double> draws;
       for (int64_t lane = 0; lane < lanes; ++lane)
         for (int64_t block = 0; block < 2; ++block)
-          draws.push_back(SpreadUniform(Of(lanes, lane, step), block, 2, config));
+          draws.push_back(SpreadUniform(At(lane, step, lanes), block, 2, config));
       first.Add(draws[0]);
       std::vector<double> within;
       for (const double draw : draws) within.push_back(draw * n - std::floor(draw * n));
@@ -109,11 +110,11 @@ TEST(SpreadUniformTest, ASharedNumberTurnsAGridOfAnyNumberOfLanes) {
   for (const int64_t lanes : {1, 3, 6, 8}) {
     Estimate first;
     for (int64_t step = 0; step < 4000; ++step) {
-      const double u = SpreadUniform(Of(lanes, 0, step), 0, 1, config);
+      const double u = SpreadUniform(At(0, step, lanes), 0, 1, config);
       first.Add(u);
       for (int64_t lane = 1; lane < lanes; ++lane) {
         const double turned = u + static_cast<double>(lane) / static_cast<double>(lanes);
-        const double draw = SpreadUniform(Of(lanes, lane, step), 0, 1, config);
+        const double draw = SpreadUniform(At(lane, step, lanes), 0, 1, config);
         EXPECT_NEAR(draw, turned < 1 ? turned : turned - 1, 1e-15);
         ASSERT_TRUE(draw >= 0 && draw < 1);
       }
@@ -185,6 +186,25 @@ class ToyText {
   std::array<double, 1 << kLength> joint_;
 };
 
+// What `toy` loses by drawn masks, of so many steps of four lanes; visit(lane's sample, draw) may
+// look at each draw. Lanes of one step depend on each other where rates are stratified: a step is
+// one observation.
+Estimate LossOfDraws(const ToyText& toy, const AnyOrderConfig& config,
+                     const std::function<void(const TextSample&, const MaskedText&)>& visit = {}) {
+  Estimate estimate;
+  for (int64_t step = 0; step < 20000; ++step) {
+    double sum = 0;
+    for (int64_t lane = 0; lane < 4; ++lane) {
+      RandomStream random = LaneDraws(At(lane, step));
+      const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
+      if (visit) visit(At(lane, step), draw);
+      sum += toy.WeightedLoss(draw);
+    }
+    estimate.Add(sum / 4);
+  }
+  return estimate;
+}
+
 // With the true conditionals every order has the text's probability, so that the bound is met: the
 // estimator's mean is the NLL itself.
 TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
@@ -195,16 +215,7 @@ TEST(DrawMasksTest, TheMeanOfTheWeightedLossIsTheNllOfAKnownDistribution) {
       const AnyOrderConfig config = {.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 0.05,
                                      .stratified_rates = stratified,
                                      .mask_draw = kind};
-      Estimate estimate;
-      for (int64_t step = 0; step < 20000; ++step) {
-        // Lanes of one step depend on each other where rates are stratified: one observation.
-        double sum = 0;
-        for (int64_t lane = 0; lane < 4; ++lane) {
-          RandomStream random = LaneDraws(At(lane, step));
-          sum += toy.WeightedLoss(DrawMasks(At(lane, step), config, 4, 4, random));
-        }
-        estimate.Add(sum / 4);
-      }
+      const Estimate estimate = LossOfDraws(toy, config);
       const double expected = kind == MaskDraw::kCount ? toy.Nll() : toy.MeanLoss(0.05);
       EXPECT_NEAR(estimate.mean(), expected, 5 * estimate.error());
       EXPECT_LT(estimate.error(), 0.01 * toy.Nll()) << "the test would not notice an error";
@@ -218,22 +229,17 @@ TEST(DrawMasksTest, WeightsByTimeAreTheirShareOfTheBound) {
   const ToyText toy;
   constexpr double kEps = 0.05;
   const AnyOrderConfig config = {.mask_rate_min = kEps, .loss_weight = LossWeight::kTime};
-  Estimate estimate, masked;
-  for (int64_t step = 0; step < 20000; ++step) {
-    double sum = 0, count = 0;
-    for (int64_t lane = 0; lane < 4; ++lane) {
-      RandomStream random = LaneDraws(At(lane, step));
-      const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
-      sum += toy.WeightedLoss(draw);
-      const double t = kEps + (1 - kEps) * (1 - SpreadUniform(At(lane, step), 0, 1, {}));
-      for (int i = 0; i < 4; ++i) {
-        count += draw.masked[i];
-        EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / t) : 0.0f);
-      }
+  Estimate masked;
+  double count = 0;
+  const auto look = [&](const TextSample& sample, const MaskedText& draw) {
+    const double t = kEps + (1 - kEps) * (1 - SpreadUniform(sample, 0, 1, {}));
+    for (int i = 0; i < 4; ++i) {
+      count += draw.masked[i];
+      EXPECT_EQ(draw.weights[i], draw.masked[i] != 0 ? static_cast<float>(1 / t) : 0.0f);
     }
-    estimate.Add(sum / 4);
-    masked.Add(count / 16);
-  }
+    if (sample.lane == 3) masked.Add(std::exchange(count, 0) / 16);
+  };
+  const Estimate estimate = LossOfDraws(toy, config, look);
   const double expected = (1 - kEps) * toy.MeanLoss(kEps * (1 - kEps), 1 - kEps);
   EXPECT_NEAR(estimate.mean(), expected, 5 * estimate.error());
   EXPECT_GT(std::abs(expected - toy.MeanLoss(kEps)), 10 * estimate.error())
@@ -287,18 +293,11 @@ TEST(DrawMasksTest, WithTheFirstTokenGivenTheMeanIsTheNllOfTheOthers) {
     const AnyOrderConfig config = {.mask_rate_min = kind == MaskDraw::kCount ? 0.0 : 1e-4,
                                    .mask_draw = kind,
                                    .keep_first_token = true};
-    Estimate estimate;
-    for (int64_t step = 0; step < 20000; ++step) {
-      double sum = 0;
-      for (int64_t lane = 0; lane < 4; ++lane) {
-        RandomStream random = LaneDraws(At(lane, step));
-        const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
-        EXPECT_EQ(draw.masked[0], 0);
-        EXPECT_EQ(DivisorOf(draw, config), 3);
-        sum += toy.WeightedLoss(draw);
-      }
-      estimate.Add(sum / 4);
-    }
+    const Estimate estimate =
+        LossOfDraws(toy, config, [&](const TextSample&, const MaskedText& draw) {
+          EXPECT_EQ(draw.masked[0], 0);
+          EXPECT_EQ(DivisorOf(draw, config), 3);
+        });
     // What rates below 1e-4 leave out and the others scale up is less than a ten-thousandth of it.
     EXPECT_NEAR(estimate.mean(), given, 5 * estimate.error() + 1e-4 * given);
     EXPECT_LT(estimate.error(), 0.02 * given) << "the test would not notice an error";
@@ -345,24 +344,21 @@ TEST(DrawMasksTest, MasksDoNotDependOnTheWeightOfOne) {
 
 // A bound is claimed only of weights whose mean is one.
 TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
-  const char* const kBound = "upper bound of the NLL in nats per token";
-  EXPECT_EQ(DiffusionQuantity({}), kBound);
-  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kTime}),
-            std::string(kBound) + ", times about 0.999 (weights 1/t)");
-  EXPECT_EQ(DiffusionQuantity({.mask_rate_min = 0.3, .mask_rate_max = 0.8}),
-            "weighted NLL of masked tokens at rates from 0.3 to 0.8 (no bound)");
-  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kOne}),
-            "NLL of masked tokens at rates from 0.001 to 1 (no bound)");
-  EXPECT_EQ(DiffusionQuantity({.loss_divisor = LossDivisor::kMasked}),
-            "weighted NLL of masked tokens at rates from 0.001 to 1, divided by their number (no "
-            "bound)");
-  EXPECT_EQ(DiffusionQuantity({.loss_weight = LossWeight::kCart}),
-            "weighted NLL of masked tokens at rates from 0.001 to 1 (no bound)");
-  EXPECT_EQ(DiffusionQuantity({.keep_first_token = true}),
-            std::string(kBound) + " but the first, which is given");
-  EXPECT_EQ(DiffusionQuantity({.resample_blocks = true}), kBound) << "the whole range is no limit";
-  EXPECT_EQ(DiffusionQuantity({.mask_rate_min = 0.01, .resample_blocks = true}),
-            "weighted NLL of masked tokens at rates from 0.01 to 1 (no bound)");
+  const std::string bound = "upper bound of the NLL in nats per token";
+  const std::string weighted = "weighted NLL of masked tokens at rates from ";
+  const std::pair<AnyOrderConfig, std::string> cases[] = {
+      {{}, bound},
+      {{.loss_weight = LossWeight::kTime}, bound + ", times about 0.999 (weights 1/t)"},
+      {{.mask_rate_min = 0.3, .mask_rate_max = 0.8}, weighted + "0.3 to 0.8 (no bound)"},
+      {{.loss_weight = LossWeight::kOne},
+       "NLL of masked tokens at rates from 0.001 to 1 (no bound)"},
+      {{.loss_divisor = LossDivisor::kMasked},
+       weighted + "0.001 to 1, divided by their number (no bound)"},
+      {{.loss_weight = LossWeight::kCart}, weighted + "0.001 to 1 (no bound)"},
+      {{.keep_first_token = true}, bound + " but the first, which is given"},
+      {{.resample_blocks = true}, bound},  // the whole range is no limit
+      {{.mask_rate_min = 0.01, .resample_blocks = true}, weighted + "0.01 to 1 (no bound)"}};
+  for (const auto& [config, expected] : cases) EXPECT_EQ(DiffusionQuantity(config), expected);
 }
 
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {

@@ -6,11 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <memory>
 #include <numeric>
-#include <string>
 #include <vector>
 
 #include "tests/core/objective/batch_checks.h"
@@ -22,11 +20,7 @@ using Order = std::vector<int32_t>;
 
 constexpr int64_t kWindow = 16;
 
-ModelConfig PairsModel() {
-  ModelConfig model = SmallLearnedModel(kWindow);
-  model.positions = Positions::kLearnedPairs;
-  return model;
-}
+ModelConfig PairsModel() { return With(SmallLearnedModel(kWindow), "positions = learned_pairs"); }
 
 SamplingConfig SamplingWith(const AnyOrderConfig& config, int64_t seq_len = kWindow) {
   SamplingConfig sampling = OneWaySampling(seq_len);
@@ -157,24 +151,19 @@ TEST(SigmaGptTest, GenerationGoesFromLeftToRight) {
 }
 
 TEST(SigmaGptTest, SettingsThatCannotBeUsedAreRefused) {
-  ExpectRefusals(
-      "sigma_gpt", PairsModel(), OneWaySampling(kWindow),
-      {{[](auto& m, auto&) { m.positions = Positions::kLearned; },
-        "model.positions is \"learned\" but must be \"learned_pairs\" for sigma_gpt"},
-       {[](auto& m, auto&) { m.max_positions = 15; },
-        "seq_len is 16 but model.max_positions is 15"},
-       {[](auto&, auto& s) { s.seq_len = 1; }, "sampling.seq_len is 1 but must be at least 2"},
-       {[](auto&, auto& s) { s.any_order.curriculum_start = 0.5; },
-        "curriculum_start is 0.5 and anneal_steps 10000 but token_order is \"random\""},
-       {[](auto&, auto& s) {
-          s.any_order.token_order = TokenOrder::kText;
-          s.any_order.anneal_steps = 7;
-        },
-        "anneal_steps 7 but token_order is \"text\"; leave both out"},
-       {[](auto&, auto& s) { s.any_order.curriculum_start = 1.5; }, "curriculum_start is 1.5"}});
+  ExpectRefusals("sigma_gpt", PairsModel(), OneWaySampling(kWindow),
+                 {{"positions = learned",
+                   "model.positions is \"learned\" but must be \"learned_pairs\" for sigma_gpt"},
+                  {"max_positions = 15", "seq_len is 16 but model.max_positions is 15"},
+                  {"seq_len = 1", "sampling.seq_len is 1 but must be at least 2"},
+                  {"curriculum_start = 0.5",
+                   "curriculum_start is 0.5 and anneal_steps 10000 but token_order is \"random\""},
+                  {"token_order = text, anneal_steps = 7",
+                   "anneal_steps 7 but token_order is \"text\"; leave both out"},
+                  {"curriculum_start = 1.5", "curriculum_start is 1.5"}});
   for (const char* const name : {"gpt", "masked_diffusion", "a3", "as_arm"}) {
     ExpectRefusals(name, SmallLearnedModel(kWindow), OneWaySampling(kWindow),
-                   {{[](auto& m, auto&) { m.positions = Positions::kLearnedPairs; },
+                   {{"positions = learned_pairs",
                      "do not say the position that they predict; use \"learned\", or sigma_gpt"}});
   }
 }

@@ -1,5 +1,3 @@
-#include "core/objective/bert/bert.h"
-
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -76,10 +74,9 @@ TEST_F(BertTest, TablesTooSmallForTheTextAreRefused) {
   model.next_sentence_head = false;
   model.positions = Positions::kLearned;
   model.segments = Segments::kLearned;
-  ExpectRefusals(
-      "bert", model, sampling_,
-      {{[](auto& m, auto&) { m.max_positions = 15; }, "model.max_positions is 15"},
-       {[](auto& m, auto&) { m.num_segments = 1; }, "model.num_segments is 1 but bert has 2"}});
+  ExpectRefusals("bert", model, sampling_,
+                 {{"max_positions = 15", "model.max_positions is 15"},
+                  {"num_segments = 1", "model.num_segments is 1 but bert has 2"}});
 }
 
 }  // namespace

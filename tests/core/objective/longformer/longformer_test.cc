@@ -21,11 +21,7 @@ ModelConfig Windowed(const std::string& windows) {
   return model;
 }
 
-SamplingConfig Sampling(int64_t seq_len) {
-  SamplingConfig sampling = OneWaySampling(seq_len);
-  sampling.spans = SpanKind::kSingle;
-  return sampling;
-}
+SamplingConfig Sampling(int64_t seq_len) { return With(OneWaySampling(seq_len), "spans = single"); }
 
 Batch Build(const ModelConfig& model, const SamplingConfig& sampling, int64_t lane, int64_t step) {
   const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("longformer", model, sampling);
@@ -156,17 +152,16 @@ TEST(Longformer, ReachesBeyondItsWindowsThroughCls) {
 }
 
 TEST(Longformer, RefusesWhatItCannotUse) {
-  ExpectRefusals("longformer", Windowed("2:2"), Sampling(16),
-                 {{[](auto& m, auto&) { m.max_positions = 16; },
-                   "sampling.global_classifiers is 17 but model.max_positions is 16"},
-                  {[](auto&, auto& s) { s.spans = SpanKind::kWord; }, "must be \"single\""},
-                  {[](auto&, auto& s) { s.num_predict = 0; }, "num_predict is 0"},
-                  {[](auto&, auto& s) { s.mask_fraction = 1.5; }, "mask_fraction is 1.5"},
-                  {[](auto&, auto& s) { s.random_token_prob = 0.3; }, "at most 1 together"},
-                  {[](auto&, auto& s) { s.global_stride = -1; }, "global_stride is -1"},
-                  {[](auto&, auto& s) { s.global_classifiers = 17; }, "global_classifiers=17"},
-                  {[](auto& m, auto& s) { m.global_projections = true, s.global_classifiers = 0; },
-                   "no slot is global"}});
+  ExpectRefusals(
+      "longformer", Windowed("2:2"), Sampling(16),
+      {{"max_positions = 16", "sampling.global_classifiers is 17 but model.max_positions is 16"},
+       {"spans = word", "must be \"single\""},
+       {"num_predict = 0", "num_predict is 0"},
+       {"mask_fraction = 1.5", "mask_fraction is 1.5"},
+       {"random_token_prob = 0.3", "at most 1 together"},
+       {"global_stride = -1", "global_stride is -1"},
+       {"global_classifiers = 17", "global_classifiers=17"},
+       {"global_projections = true, global_classifiers = 0", "no slot is global"}});
 }
 
 }  // namespace

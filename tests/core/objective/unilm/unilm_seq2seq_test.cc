@@ -129,14 +129,12 @@ TEST_F(UnilmSeq2seqTest, NothingLeaksFromTargetsThatStandLaterOrFromPadding) {
 }
 
 TEST_F(UnilmSeq2seqTest, SettingsThatItCannotUseAreRefused) {
-  ExpectRefusals(
-      "unilm_seq2seq", model_, sampling_,
-      {{[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
-       {[](auto&, auto& s) { s.seq_len = 4; }, "sampling.seq_len is 4 but must be at least 5"},
-       {[](auto&, auto& s) { s.target_mask_prob = 0; },
-        "sampling.target_mask_prob is 0 but must be in (0, 1]"},
-       {[](auto&, auto& s) { s.mask_token_prob = 1.2; }, "mask_token_prob is 1.2"},
-       {[](auto&, auto& s) { s.num_predict = 0; }, "sampling.num_predict is 0"}});
+  ExpectRefusals("unilm_seq2seq", model_, sampling_,
+                 {{"segments = none", "model.segments must be \"learned\""},
+                  {"seq_len = 4", "sampling.seq_len is 4 but must be at least 5"},
+                  {"target_mask_prob = 0", "sampling.target_mask_prob is 0 but must be in (0, 1]"},
+                  {"mask_token_prob = 1.2", "mask_token_prob is 1.2"},
+                  {"num_predict = 0", "sampling.num_predict is 0"}});
 }
 
 }  // namespace

@@ -199,15 +199,13 @@ TEST_F(UnilmTest, TheLossOfEachModeIsReportedApart) {
 TEST_F(UnilmTest, SettingsThatItCannotUseAreRefused) {
   ExpectRefusals(
       "unilm", model_, sampling_,
-      {{[](auto& m, auto&) { m.segments = Segments::kNone; }, "model.segments must be \"learned\""},
-       {[](auto& m, auto&) { m.num_segments = 2; },
-        "model.num_segments is 2 but unilm has 6 segments"},
-       {[](auto&, auto& s) { s.spans = SpanKind::kSubword; }, "use \"ngram\""},
-       {[](auto&, auto& s) { s.seq2seq_share = 0.5; }, "must sum to 1"},
-       {[](auto&, auto& s) { s.left_to_right_share = -0.2; },
-        "left_to_right_share is -0.2 but must be in [0, 1]"},
-       {[](auto&, auto& s) { s.ngram_prob = 1.5; }, "ngram_prob is 1.5"},
-       {[](auto&, auto& s) { s.max_ngram = 1; }, "max_ngram is 1 but must be at least 2"},
+      {{"segments = none", "model.segments must be \"learned\""},
+       {"num_segments = 2", "model.num_segments is 2 but unilm has 6 segments"},
+       {"spans = subword", "use \"ngram\""},
+       {"seq2seq_share = 0.5", "must sum to 1"},
+       {"left_to_right_share = -0.2", "left_to_right_share is -0.2 but must be in [0, 1]"},
+       {"ngram_prob = 1.5", "ngram_prob is 1.5"},
+       {"max_ngram = 1", "max_ngram is 1 but must be at least 2"},
        {[](auto&, auto& s) { s.bidirectional_share = 0, s.seq2seq_share = 2.0 / 3; },
         "sampling.bidirectional_share is 0"}});
 }
@@ -216,9 +214,9 @@ TEST(FreePairsTest, ObjectivesWithMemoryOrOrderRefusePaddingAndFreePairs) {
   for (const char* const name : {"dae", "permutation_lm"}) {
     SamplingConfig sampling = SmallSampling();
     sampling.spans = SpanKind::kSingle;
-    ExpectRefusals(name, SmallModel(), sampling,
-                   {{[](auto&, auto& s) { s.short_sequence_prob = 0.1; }, "short_sequence_prob"},
-                    {[](auto&, auto& s) { s.pairs = PairStyle::kBert; }, "pairs"}});
+    ExpectRefusals(
+        name, SmallModel(), sampling,
+        {{"short_sequence_prob = 0.1", "short_sequence_prob"}, {"pairs = bert", "pairs"}});
     EXPECT_TRUE(MakeObjective(name, SmallModel(), sampling).ok());
     sampling.spans = SpanKind::kNgram;
     EXPECT_EQ(MakeObjective(name, SmallModel(), sampling).ok(), std::string(name) == "dae");

@@ -22,9 +22,11 @@ class Seq2seqTest : public ::testing::Test {
   }
   // Tokens 10, 11, ... and 30, 31, ...
   static TextSample Sample(int64_t source_len, int64_t target_len, int64_t lane = 2) {
-    TextSample sample = {.lane = lane, .seed = 99};
-    sample.vocabulary = {
-        .separator = kEnd, .classifier = kStart, .mask = kBlank, .size = kVocabularySize};
+    TextSample sample = {
+        .lane = lane,
+        .seed = 99,
+        .vocabulary = {
+            .separator = kEnd, .classifier = kStart, .mask = kBlank, .size = kVocabularySize}};
     sample.parts.resize(2);
     for (int64_t i = 0; i < source_len; ++i)
       sample.parts[0].push_back(static_cast<int32_t>(10 + i % 20));
@@ -155,11 +157,12 @@ TEST_F(Seq2seqTest, ALossDependsOnEarlierTargetsOnly) {
 
 TEST_F(Seq2seqTest, UnusableSettingsAreRefused) {
   ExpectRefusals("unilmv2_seq2seq", model_, sampling_,
-                 {{[](auto&, auto& s) { s.num_predict = 10; }, "num_predict"},
-                  {[](auto&, auto& s) { s.num_predict = 1; }, "num_predict"},
-                  {[](auto&, auto& s) { s.target_replace_prob = 1.5; }, "is 1.5"},
-                  {[](auto&, auto& s) { s.mask_token_prob = 0.95; }, "at most 1 together"},
-                  {[](auto& m, auto&) { m.max_positions = 11; }, "max_positions is 11"}});
+                 {{"num_predict = 10", "num_predict"},
+                  {"num_predict = 1", "num_predict"},
+                  {"target_replace_prob = 1.5", "is 1.5"},
+                  {"mask_token_prob = 0.95", "at most 1 together"},
+                  {"max_positions = 11", "max_positions is 11"},
+                  {[](auto& m, auto&) { m.next_sentence_head = true; }, "next_sentence"}});
 }
 
 }  // namespace

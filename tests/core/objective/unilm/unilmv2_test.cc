@@ -100,63 +100,38 @@ TEST_F(UnilmV2Test, BothLossesAskForTheTrueTokenOfEachMaskedPlaceOnce) {
   EXPECT_EQ(Make()->Shape(1).loss_names, (std::vector<std::string>{"ae", "par"}));
 }
 
-// Counts of what [M] hold, in place of true tokens, over many lanes.
-struct Inputs {
-  int64_t masks = 0, kept = 0, other = 0, without_par = 0, with_kept_and_par = 0;
-  int64_t all() const { return masks + kept + other; }
-};
-
-class CorruptionTest : public UnilmV2Test {
- protected:
-  Inputs Count(KeptOriginals kept) {
-    sampling_.kept_originals = kept;
-    Inputs inputs;
+// Counts of what [M] hold, in place of true tokens, over many lanes. An id in 13 is drawn at random
+// with 0.1: the mask itself, the true token, or another. True tokens are never the mask.
+TEST_F(UnilmV2Test, OriginalsAreKeptMaskedOrWithoutASecondLoss) {
+  constexpr double kRandomHit = 0.1 / kSmallVocab;
+  struct Case {
+    KeptOriginals kept;
+    double masks, originals;  // shares of what is hidden
+    bool loses_par;           // where the original is kept
+  };
+  for (const Case& c : {Case{KeptOriginals::kLeak, 0.8 + kRandomHit, 0.1 + kRandomHit, false},
+                        Case{KeptOriginals::kMask, 0.9 + 2 * kRandomHit, 0, false},
+                        Case{KeptOriginals::kDropPar, 0.8 + kRandomHit, 0.1 + kRandomHit, true}}) {
+    SCOPED_TRACE(static_cast<int>(c.kept));
+    sampling_.kept_originals = c.kept;
+    int64_t all = 0, masks = 0, originals = 0;
     for (int64_t lane = 0; lane < 1500; ++lane) {
       const TextSample sample = Sample(lane);
       const Batch batch = Build(sample);
-      const int64_t masks = batch.shape.targets / 2;
+      const int64_t first_par = batch.shape.targets / 2 - kSlots;
       for (const PmlmSlot& slot : Slots(sample)) {
         if (slot.kind != PmlmKind::kM) continue;
         const int32_t input = batch.tokens[slot.row];
         const bool is_kept = input == Truth(sample, slot.pos);
-        if (is_kept) {
-          ++inputs.kept;
-        } else {
-          ++(input == sample.vocabulary.mask ? inputs.masks : inputs.other);
-        }
-        const float par = batch.weights[masks + slot.row - kSlots];
-        inputs.without_par += par == 0;
-        inputs.with_kept_and_par += par != 0 && is_kept;
+        ++all;
+        originals += is_kept;
+        masks += input == sample.vocabulary.mask;
+        EXPECT_EQ(batch.weights[first_par + slot.row] == 0, is_kept && c.loses_par);
       }
     }
-    return inputs;
+    ExpectShare(masks, all, c.masks);
+    ExpectShare(originals, all, c.originals);
   }
-};
-
-// An id in 13 is drawn at random with 0.1: the mask itself, the true token, or another. True tokens
-// are never the mask.
-constexpr double kRandomHit = 0.1 / kSmallVocab;
-
-TEST_F(CorruptionTest, LeftAloneTheOriginalsAreKeptAndPredictedByBoth) {
-  const Inputs inputs = Count(KeptOriginals::kLeak);
-  ExpectShare(inputs.masks, inputs.all(), 0.8 + kRandomHit);
-  ExpectShare(inputs.kept, inputs.all(), 0.1 + kRandomHit);
-  EXPECT_EQ(inputs.without_par, 0);
-  EXPECT_EQ(inputs.with_kept_and_par, inputs.kept);
-}
-
-TEST_F(CorruptionTest, OriginalsThatWouldBeKeptAreMasked) {
-  const Inputs inputs = Count(KeptOriginals::kMask);
-  ExpectShare(inputs.masks, inputs.all(), 0.9 + 2 * kRandomHit);
-  EXPECT_EQ(inputs.kept, 0);
-  EXPECT_EQ(inputs.without_par, 0);
-}
-
-TEST_F(CorruptionTest, KeptOriginalsHaveNoSecondLoss) {
-  const Inputs inputs = Count(KeptOriginals::kDropPar);
-  ExpectShare(inputs.kept, inputs.all(), 0.1 + kRandomHit);
-  EXPECT_EQ(inputs.without_par, inputs.kept);
-  EXPECT_EQ(inputs.with_kept_and_par, 0);
 }
 
 TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
@@ -164,18 +139,17 @@ TEST_F(UnilmV2Test, OneSampleGivesOneBatchWhateverItsPlace) {
 }
 
 TEST_F(UnilmV2Test, UnusableSettingsAreRefusedInOneLine) {
-  ExpectRefusals(
-      "unilmv2", model_, sampling_,
-      {{[](auto&, auto& s) { s.block_min_span = 0; }, "block_min_span is 0"},
-       {[](auto&, auto& s) { s.block_max_span = 17; }, "block_max_span 17"},
-       {[](auto&, auto& s) { s.block_span_prob = 1; }, "block_span_prob is 1"},
-       {[](auto&, auto& s) { s.num_predict = 4; }, "num_predict is 4"},
-       {[](auto&, auto& s) { s.mask_fraction = 0.9, s.num_predict = 40; }, "mask_fraction"},
-       {[](auto& m, auto&) { m.max_positions = 15; }, "max_positions is 15"},
-       {[](auto& m, auto&) { m.num_segments = 1; }, "num_segments is 1"},
-       {[](auto&, auto& s) { s.random_token_prob = 0.5; }, "at most 1 together"},
-       {[](auto&, auto& s) { s.short_sequence_prob = 0.1, s.spans = SpanKind::kSingle; },
-        "short_sequence_prob"}});
+  ExpectRefusals("unilmv2", model_, sampling_,
+                 {{"block_min_span = 0", "block_min_span is 0"},
+                  {"block_max_span = 17", "block_max_span 17"},
+                  {"block_span_prob = 1", "block_span_prob is 1"},
+                  {"num_predict = 4", "num_predict is 4"},
+                  {"mask_fraction = 0.9, num_predict = 40", "mask_fraction"},
+                  {"max_positions = 15", "max_positions is 15"},
+                  {"num_segments = 1", "num_segments is 1"},
+                  {"random_token_prob = 0.5", "at most 1 together"},
+                  {"short_sequence_prob = 0.1, spans = single", "short_sequence_prob"},
+                  {[](auto& m, auto&) { m.next_sentence_head = true; }, "next_sentence"}});
 }
 
 }  // namespace

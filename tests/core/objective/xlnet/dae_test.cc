@@ -106,8 +106,8 @@ TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
 
 TEST_F(DaeTest, SettingsThatCannotBeUsedAreRefused) {
   ExpectRefusals("dae", model_, sampling_,
-                 {{[](auto&, auto& s) { s.mask_fraction = 0; }, "mask_fraction is 0 but must"},
-                  {[](auto&, auto& s) { s.random_token_prob = 0.3; }, "random_token_prob=0.3"}});
+                 {{"mask_fraction = 0", "mask_fraction is 0 but must"},
+                  {"random_token_prob = 0.3", "random_token_prob=0.3"}});
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ TEST(ObjectiveRegistryTest, UnknownNamesGetAHintAndUnusableSettingsAreRefused) {
   ExpectRefusals("permutaton_lm", SmallModel(), SmallSampling(),
                  {{[](auto&, auto&) {}, "did you mean 'permutation_lm'"}});
   ExpectRefusals("permutation_lm", SmallModel(), SmallSampling(),
-                 {{[](auto&, auto& s) { s.reuse_len = 5; }, "reuse_len=5"}});
+                 {{"reuse_len = 5", "reuse_len=5"}});
 }
 
 }  // namespace

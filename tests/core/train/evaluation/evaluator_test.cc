@@ -18,13 +18,11 @@
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
 namespace {
-
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 constexpr uint64_t kVocabulary = 100;
 
@@ -36,16 +34,19 @@ class EvaluatorTest : public ::testing::Test {
         directory_, data::TestStream::Random(6000, kVocabulary, 3));
     text_ = data::Dataset::Open(directory_).value();
 
-    config_.model = {.num_layers = 2, .model_dim = 8, .num_heads = 2, .head_dim = 4, .ffn_dim = 16};
-    config_.model.mem_len = 20;
-    config_.model.init_range = 0.3;
+    config_.model = {.num_layers = 2,
+                     .model_dim = 8,
+                     .num_heads = 2,
+                     .head_dim = 4,
+                     .ffn_dim = 16,
+                     .mem_len = 20,
+                     .init_range = 0.3};
     config_.sampling.seq_len = 32;
     config_.sampling.reuse_len = 16;
     config_.sampling.num_predict = 10;
     config_.sampling.perm_size = 16;
     config_.train.global_batch_size = 4;
     config_.train.micro_batch_size = 2;
-    options_ = {.lanes = 4, .batches = 5, .seed = 9};
   }
   ~EvaluatorTest() override { std::filesystem::remove_all(directory_); }
 
@@ -70,7 +71,7 @@ class EvaluatorTest : public ::testing::Test {
   std::string directory_;
   std::unique_ptr<data::Dataset> text_;
   RunConfig config_;
-  EvaluatorOptions options_;
+  EvaluatorOptions options_ = {.lanes = 4, .batches = 5, .seed = 9};
 };
 
 // The part of a target from the facts of its sample: B begins after the first SEP.
@@ -131,9 +132,9 @@ TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
       const TextSample sample = *sampler->Sample(lane, step);
       Batch batch(objective->Shape(1));
       objective->BuildLane(sample, 0, batch);
-      StepArgs args;
-      args.batch = &batch;
-      args.weights = ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())});
+      StepArgs args = {
+          .batch = &batch,
+          .weights = ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())})};
       args.memory.slots =
           TensorView(memory.data(), {1, 2, config_.model.mem_len + fresh, config_.model.model_dim});
       args.training = false;
@@ -256,78 +257,75 @@ TEST_F(EvaluatorTest, ReadsTheWholeTextIfNotTold) {
 
 TEST_F(EvaluatorTest, SaysHowMuchTextIsMissing) {
   options_.batches = 185;
-  const absl::Status status = Evaluator::Check(config_, *text_, options_);
-  EXPECT_TRUE(absl::IsFailedPrecondition(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("186 batches"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("2 fill the memory and 185 more"));
+  EXPECT_THAT(Evaluator::Check(config_, *text_, options_),
+              Fails(absl::IsFailedPrecondition, "186 batches", "2 fill the memory and 185 more"));
   options_.batches = 184;
   EXPECT_TRUE(Evaluator::Check(config_, *text_, options_).ok());
   options_.lanes = 6000;
   EXPECT_TRUE(absl::IsFailedPrecondition(Evaluator::Check(config_, *text_, options_)));
 }
 
-RunConfig Classifier(const std::string& held_out) {
-  RunConfig config = SmallClassifier(1, 32, 2);
-  config.objective.task = ExampleTask::kEntailment;
-  config.train.global_batch_size = 2;
-  config.data.shards = "training";
-  config.eval.shards = held_out;
-  config.eval.every = 1;
-  config.eval.batches = 1;
-  config.Resolve();
-  return config;
-}
+// Held-out text in `folder_`, which was training data, too.
+class PeriodicEvaluatorTest : public ::testing::Test {
+ protected:
+  PeriodicEvaluatorTest() {
+    data::TestDataset dataset;
+    dataset.Write(folder_, data::TestStream::Random(2000, dataset.vocab_size, 1));
+  }
+  ~PeriodicEvaluatorTest() override { std::filesystem::remove_all(folder_); }
 
-TEST(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
-  const std::string folder = data::MakeTestDirectory("held_out");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
-  data::TestExamples examples = data::TestExamples::Pairs(200);
-  examples.AddTo(folder);
-  data::DatasetIndex training = *data::ReadDatasetIndex(folder);
-  const RunConfig config = Classifier(folder);
-  EXPECT_TRUE(OpenHeldOutText(config, training).ok()) << OpenHeldOutText(config, training).status();
+  data::DatasetIndex Index() const { return *data::ReadDatasetIndex(folder_); }
+  RunConfig Evaluating(RunConfig config) const {
+    config.data.shards = "training";
+    config.eval.shards = folder_;
+    config.eval.every = 1;
+    config.eval.batches = 1;
+    return config;
+  }
+  RunConfig Classifier() const {
+    RunConfig config = SmallClassifier(1, 32, 2);
+    config.objective.task = ExampleTask::kEntailment;
+    config.train.global_batch_size = 2;
+    config.Resolve();
+    return Evaluating(config);
+  }
+
+  const std::string folder_ = data::MakeTestDirectory("held_out");
+  data::TestExamples examples_ = data::TestExamples::Pairs(200);
+};
+
+TEST_F(PeriodicEvaluatorTest, ClassesMustHaveTheNumbersOfTheTrainingData) {
+  examples_.AddTo(folder_);
+  data::DatasetIndex training = Index();
+  const RunConfig config = Classifier();
+  EXPECT_EQ(OpenHeldOutText(config, training).status(), absl::OkStatus());
 
   training.examples->classes = {"maybe", "yes"};
-  const absl::Status status = OpenHeldOutText(config, training).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(
-      std::string(status.message()),
-      AllOf(HasSubstr("eval.shards '" + folder + "' numbers its classes differently from"),
-            HasSubstr("data.shards 'training'; prepare it with"), HasSubstr("--labels-from")));
+  EXPECT_THAT(OpenHeldOutText(config, training).status(),
+              Fails(absl::IsFailedPrecondition,
+                    "eval.shards '" + folder_ + "' numbers its classes differently from",
+                    "data.shards 'training'; prepare it with", "--labels-from"));
   // The training data may be plain text by now, in which case there is nothing to compare.
   training.examples.reset();
-  EXPECT_TRUE(OpenHeldOutText(config, training).ok());
-  std::filesystem::remove_all(folder);
+  EXPECT_EQ(OpenHeldOutText(config, training).status(), absl::OkStatus());
 }
 
-TEST(PeriodicEvaluatorTest, HeldOutTextIsOfTheTrainingDatasTokenizer) {
-  const std::string folder = data::MakeTestDirectory("held_out_tokenizer");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(2000, dataset.vocab_size, 1));
-  RunConfig config = SmallGpt(1, 32);
-  config.data.shards = "training";
-  config.eval.shards = folder;
-  config.eval.every = 1;
-  config.eval.batches = 1;
-  const data::DatasetIndex same = *data::ReadDatasetIndex(folder);
-  EXPECT_TRUE(OpenHeldOutText(config, same).ok()) << OpenHeldOutText(config, same).status();
-  const auto refusal = [&](const data::DatasetIndex& training) {
-    const absl::Status status = OpenHeldOutText(config, training).status();
-    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-    return std::string(status.message());
-  };
+TEST_F(PeriodicEvaluatorTest, HeldOutTextIsOfTheTrainingDatasTokenizer) {
+  const RunConfig config = Evaluating(SmallGpt(1, 32));
+  const data::DatasetIndex same = Index();
+  EXPECT_EQ(OpenHeldOutText(config, same).status(), absl::OkStatus());
   data::DatasetIndex other = same;
   other.tokenizer_digest = "another";
-  EXPECT_THAT(refusal(other), AllOf(HasSubstr("but data.shards by another"),
-                                    HasSubstr("anyorder prep --vocab 'training'")));
+  EXPECT_THAT(OpenHeldOutText(config, other).status(),
+              Fails(absl::IsFailedPrecondition, "but data.shards by another",
+                    "anyorder prep --vocab 'training'"));
   // One tokenizer.json, with another mask in the files beside it.
   other = same;
   other.tokenizer.file = "tokenizer.json";
   other.vocab_ids.mask = 999;
-  EXPECT_THAT(refusal(other), AllOf(HasSubstr("has other special ids"),
-                                    HasSubstr("anyorder prep --tokenizer 'training'")));
-  std::filesystem::remove_all(folder);
+  EXPECT_THAT(OpenHeldOutText(config, other).status(),
+              Fails(absl::IsFailedPrecondition, "has other special ids",
+                    "anyorder prep --tokenizer 'training'"));
 }
 
 // eval.metric names one of the figures that an evaluation has.
@@ -349,32 +347,26 @@ TEST_F(EvaluatorTest, FiguresAreThoseOfItsMeans) {
             "loss_backward (lower is better)");
 }
 
-TEST(PeriodicEvaluatorTest, AMetricOfATaskNeedsLabels) {
-  const std::string folder = data::MakeTestDirectory("metric");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
-  data::TestExamples examples = data::TestExamples::Pairs(200);
-  examples.AddTo(folder);
-  const data::DatasetIndex training = *data::ReadDatasetIndex(folder);
-  RunConfig config = Classifier(folder);
+TEST_F(PeriodicEvaluatorTest, AMetricOfATaskNeedsLabels) {
+  examples_.AddTo(folder_);
+  const data::DatasetIndex training = Index();
+  RunConfig config = Classifier();
   config.eval.metric = "task_accuracy";
   config.eval.patience = 1;
-  EXPECT_TRUE(OpenHeldOutText(config, training).ok()) << OpenHeldOutText(config, training).status();
+  EXPECT_EQ(OpenHeldOutText(config, training).status(), absl::OkStatus());
   config.eval.metric = "task_f1";
-  EXPECT_THAT(std::string(OpenHeldOutText(config, training).status().message()),
-              AllOf(HasSubstr("eval.metric is \"task_f1\", but an evaluation of "),
-                    HasSubstr(" has loss, loss_forward, loss_task, loss_lm (lower is better) and "
-                              "task_accuracy (higher is better)")));
-  for (int32_t& label : examples.labels) label = -1;
-  examples.AddTo(folder);
+  EXPECT_THAT(OpenHeldOutText(config, training).status(),
+              Says("eval.metric is \"task_f1\", but an evaluation of ",
+                   " has loss, loss_forward, loss_task, loss_lm (lower is better) and "
+                   "task_accuracy (higher is better)"));
+  for (int32_t& label : examples_.labels) label = -1;
+  examples_.AddTo(folder_);
   config.eval.metric = "loss";
-  const absl::Status status = OpenHeldOutText(config, training).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              HasSubstr("has a label, so that no evaluation has a loss; leave out eval.patience"));
+  EXPECT_THAT(OpenHeldOutText(config, training).status(),
+              Fails(absl::IsFailedPrecondition,
+                    "has a label, so that no evaluation has a loss; leave out eval.patience"));
   config.eval.patience = 0;
   EXPECT_TRUE(OpenHeldOutText(config, training).ok());
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -5,12 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
 
-#include "core/base/check.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
@@ -75,10 +73,10 @@ TEST_F(ExamplePredictorTest, ChoicesOfAnExampleThatHasFewer) {
   config_.objective.task = ExampleTask::kMultipleChoice;
   config_.objective.num_classes = 3;
   config_.Resolve();
-  data::TestExamples examples;
-  examples.task = ExampleTask::kMultipleChoice;
-  examples.examples = {{{0, 4}, {4, 3}, {7, 5}}, {{12, 4}, {16, 3}, {19, 5}, {24, 2}}};
-  examples.labels = {1, -1};
+  data::TestExamples examples = {
+      .task = ExampleTask::kMultipleChoice,
+      .examples = {{{0, 4}, {4, 3}, {7, 5}}, {{12, 4}, {16, 3}, {19, 5}, {24, 2}}},
+      .labels = {1, -1}};
   const Probabilities found = Predict(examples, 2);
   ASSERT_EQ(found.size(), 2);
   EXPECT_EQ(found[0].size(), 2);

@@ -71,12 +71,11 @@ TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
 // A lane without divisor (an example without label) is in no mean of the whole, whatever its
 // targets cost.
 TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {
-  BatchShape shape;
-  shape.batch_size = 2;
-  shape.content_rows = 2;
-  shape.targets = 2;
-  shape.content_readout = true;
-  shape.own_divisor = true;
+  BatchShape shape = {.batch_size = 2,
+                      .content_rows = 2,
+                      .targets = 2,
+                      .content_readout = true,
+                      .own_divisor = true};
   Batch batch(shape);
   batch.weights.assign(4, 0.25f);
   batch.divisors = {1.0, 0.0};
@@ -108,12 +107,11 @@ TEST(LossSumsTest, EntitiesAreThoseOfTheWordsWithTags) {
 
 // Two lanes of four entries, one of them padding; the second loss has double weights.
 TEST(LossSumsTest, LossesThatAreToldApartAreSummedApart) {
-  BatchShape shape;
-  shape.batch_size = 2;
-  shape.content_rows = 4;
-  shape.targets = 4;
-  shape.loss_names = {"first", "second"};
-  shape.own_divisor = true;
+  BatchShape shape = {.batch_size = 2,
+                      .content_rows = 4,
+                      .targets = 4,
+                      .own_divisor = true,
+                      .loss_names = {"first", "second"}};
   Batch batch(shape);
   batch.loss_ids = {0, 1, 1, 0, 1, 0, 1, 0};
   batch.weights = {1, 2, 2, 0, 2, 1, 2, 1};

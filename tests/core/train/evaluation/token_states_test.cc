@@ -3,13 +3,10 @@
 
 #include "core/train/evaluation/token_states.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -106,11 +106,8 @@ TEST_F(AnomalyRunsTest, LaneWhoseStatesAreNotFiniteBeginsAnew) {
 
 TEST_F(AnomalyRunsTest, RunThatIsToldToStopEndsForGood) {
   config_.anomaly.on_nonfinite = AnomalyAction::kStop;
-  const std::vector<absl::Status> ends = Run("stopped", 3, Fault{Poison::kGradient, 2, 4});
-  ExpectAllEqual(ends);
-  EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
-  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("rank 2 on thread2: gradient of lane 7"));
-  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("--set anomaly.on_nonfinite=skip"));
+  ExpectAllEnd(Run("stopped", 3, Fault{Poison::kGradient, 2, 4}), kExitDoNotRestart,
+               "rank 2 on thread2: gradient of lane 7", "--set anomaly.on_nonfinite=skip");
   EXPECT_EQ(Events<ledger::Stop>(3).back().step, 3);
   EXPECT_TRUE(Events<ledger::Skipped>(3).empty());
   config_.anomaly.on_nonfinite = AnomalyAction::kSkip;
@@ -125,9 +122,7 @@ TEST_F(AnomalyRunsTest, RollbackGoesOnFromACheckpointWithoutTheStep) {
   const std::string skipped = Digest(2, 8);
   config_.anomaly.on_nonfinite = AnomalyAction::kRollback;
   ExpectAllOk(Run("rolled", 2, Fault{Poison::kNone, 0, 3, true}));
-  const std::vector<absl::Status> ends = Train(2, Fault{Poison::kLoss, 1, 2});
-  ExpectAllEqual(ends);
-  EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
+  ExpectAllEnd(Train(2, Fault{Poison::kLoss, 1, 2}), kExitIo);  // the launcher starts it again
   ASSERT_EQ(Events<ledger::Rollback>(2).size(), 1u);
   EXPECT_EQ(Events<ledger::Rollback>(2)[0].first_step, 4);
   EXPECT_EQ(Events<ledger::Rollback>(2)[0].last_step, 5);
@@ -143,10 +138,7 @@ TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
   config_.train.steps = 1000;
   config_.anomaly.max_skipped_in_a_row = 4;
   const Fault fault{Poison::kLoss, 1, 3, false, true};
-  const std::vector<absl::Status> ends = Run("lost", 2, fault);
-  ExpectAllEqual(ends);
-  EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
-  EXPECT_THAT(std::string(ends[0].message()), HasSubstr("anomaly.max_skipped_in_a_row"));
+  ExpectAllEnd(Run("lost", 2, fault), kExitDoNotRestart, "anomaly.max_skipped_in_a_row");
   EXPECT_EQ(Events<ledger::Skipped>(2).size(), 4u);
   EXPECT_EQ(Events<ledger::Stop>(2).back().step, 5);
   EXPECT_TRUE(Events<ledger::Stop>(2).back().has_diverged());
@@ -162,11 +154,8 @@ TEST_F(AnomalyRunsTest, RunThatEndsInSkippedStepsDiverged) {
     SCOPED_TRACE(::testing::Message() << ranks << " ranks");
     ExpectAllOk(Run("whole", ranks, std::nullopt));
     const std::string whole = Digest(ranks, 8);
-    const std::vector<absl::Status> ends =
-        Run("diverged", ranks, Fault{Poison::kLoss, ranks - 1, 4, false, true});
-    ExpectAllEqual(ends);
-    EXPECT_EQ(ExitStatusFor(ends[0]), kExitDoNotRestart) << ends[0];
-    EXPECT_THAT(std::string(ends[0].message()), HasSubstr("diverged: steps 4 to 8 were skipped"));
+    ExpectAllEnd(Run("diverged", ranks, Fault{Poison::kLoss, ranks - 1, 4, false, true}),
+                 kExitDoNotRestart, "diverged: steps 4 to 8 were skipped");
     const ledger::Stop stop = Events<ledger::Stop>(ranks).back();
     EXPECT_TRUE(stop.has_diverged());
     EXPECT_EQ(stop.trained_step, 3);
@@ -221,8 +210,7 @@ TEST_F(ReplicaRunsTest, FlippedBitIsFoundInItsStepAndReachesNoCheckpoint) {
   run_name_ = "flipped";
   ForEachRank(2, 4, [&](int ranks, int rank) {
     const std::vector<absl::Status> ends = TrainAnew(ranks, Fault{Poison::kWeights, rank, 4});
-    ExpectAllEqual(ends);
-    EXPECT_EQ(ExitStatusFor(ends[0]), kExitIo) << ends[0];  // the launcher starts it again
+    ExpectAllEnd(ends, kExitIo);  // the launcher starts it again
     const std::string message(ends[0].message());
     EXPECT_THAT(message, HasSubstr("step 4"));
     for (int other = 0; other < ranks; ++other) {

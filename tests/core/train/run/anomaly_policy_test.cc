@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/testing/status_matchers.h"
+
 namespace anyorder {
 namespace {
 
@@ -101,8 +103,7 @@ TEST(AnomalyPolicyTest, SkippedStepsLeaveTheMeansAndCountInARow) {
   policy.CountSkipped(Anomaly::kSpike, true);
   EXPECT_TRUE(policy.CheckProgress(23).ok());
   policy.CountSkipped(Anomaly::kSpike, true);
-  EXPECT_THAT(std::string(policy.CheckProgress(24).message()),
-              HasSubstr("steps 23 to 24 were skipped"));
+  EXPECT_THAT(policy.CheckProgress(24), Says("steps 23 to 24 were skipped"));
 }
 
 // A run is finished unless its last step was not finite, or several at its end were skipped for
@@ -126,7 +127,7 @@ TEST(AnomalyPolicyTest, ARunThatEndsInSkippedStepsIsNotFinished) {
   const std::string message(end({nan, nan, nan}).message());
   EXPECT_THAT(message, HasSubstr("diverged: steps 6 to 8 were skipped, to the last; "));
   EXPECT_THAT(message, HasSubstr("--allow-schedule-change --set optimizer.learning_rate="));
-  EXPECT_THAT(std::string(end({nan}).message()), HasSubstr("diverged: step 6 was skipped"));
+  EXPECT_THAT(end({nan}), Says("diverged: step 6 was skipped"));
 }
 
 TEST(AnomalyPolicyTest, HoldsBackTheStepsOfARollback) {
@@ -154,7 +155,7 @@ TEST(AnomalyPolicyTest, ConfigurationThatCannotWorkIsRefused) {
   config = AnomalyConfig();
   config.on_spike = AnomalyAction::kRollback;
   config.rollback_steps = config.max_skipped_in_a_row;
-  EXPECT_THAT(config.Validate().Joined(), HasSubstr("rollback_steps"));
+  EXPECT_THAT(config.Validate().ToStatus(), Says("rollback_steps"));
 }
 
 }  // namespace

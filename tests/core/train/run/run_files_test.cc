@@ -20,6 +20,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "tests/data/dataset/dataset_files.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
@@ -183,7 +184,7 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
     data::WriteFile(Path("ledger"), damaged);
     const auto records = ReadLedger(Path("ledger"));
     EXPECT_TRUE(absl::IsDataLoss(records.status())) << "byte " << at << ": " << records.status();
-    EXPECT_THAT(std::string(records.status().message()), HasSubstr("ledger:2")) << at;
+    EXPECT_THAT(records.status(), Says("ledger:2")) << at;
   }
 }
 
@@ -333,10 +334,7 @@ TEST_F(RunFilesTest, StepsThatAreDoneAgainLeaveOneLineEach) {
 TEST_F(RunFilesTest, AnEvaluationIsPutIntoTheLineThatLacksIt) {
   AppendMetrics(1, 3);
   const std::string before = data::ReadFile(Path("metrics"));
-  HeldOutMetrics held_out;
-  held_out.loss = 2.5;
-  held_out.means = {{"task_accuracy", 0.75}};
-  held_out.attempt = 7;
+  HeldOutMetrics held_out = {.loss = 2.5, .attempt = 7, .means = {{"task_accuracy", 0.75}}};
   ASSERT_TRUE(AddHeldOut(Path("metrics"), 2, held_out).ok());
   const auto metrics = ReadMetrics(Path("metrics"));
   ASSERT_EQ(metrics->size(), 3u);
@@ -438,8 +436,10 @@ TEST(ProgressTest, LineTellsStepLossSpeedAndTimeLeft) {
 
 TEST(ProgressTest, LineHasAccuracyAndNoSignOfANan) {
   const Progress progress(0, 4, false, 10);
-  StepMetrics metrics = {.step = 2, .loss = -NAN, .tokens_per_second = 5000};
-  metrics.means = {{"loss_task", 0.5}, {"task_accuracy", 0.8125}};
+  StepMetrics metrics = {.step = 2,
+                         .loss = -NAN,
+                         .tokens_per_second = 5000,
+                         .means = {{"loss_task", 0.5}, {"task_accuracy", 0.8125}}};
   EXPECT_EQ(progress.Line(metrics, absl::Seconds(2)),
             "step 2/4  loss nan, accuracy 0.8125  5000 tokens/s  ETA 2s");
 }

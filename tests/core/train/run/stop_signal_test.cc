@@ -71,14 +71,14 @@ TEST_P(StopSignalStormTest, ChangesNoMatrixProduct) {
   std::vector<float> a(rows * inner), b(inner * columns), c(rows * columns);
   for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 7 % 13) - 6;
   for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 5 % 11) - 5;
-  kernels::GemmArgs args;
-  args.transpose_a = transpose_a;
-  args.transpose_b = transpose_b;
-  args.a = ConstTensorView(a.data(), DType::kFloat32,
-                           transpose_a ? Shape{inner, rows} : Shape{rows, inner});
-  args.b = ConstTensorView(b.data(), DType::kFloat32,
-                           transpose_b ? Shape{columns, inner} : Shape{inner, columns});
-  args.c = TensorView(c.data(), DType::kFloat32, {rows, columns});
+  kernels::GemmArgs args = {
+      .a = ConstTensorView(a.data(), DType::kFloat32,
+                           transpose_a ? Shape{inner, rows} : Shape{rows, inner}),
+      .b = ConstTensorView(b.data(), DType::kFloat32,
+                           transpose_b ? Shape{columns, inner} : Shape{inner, columns}),
+      .transpose_a = transpose_a,
+      .transpose_b = transpose_b,
+      .c = TensorView(c.data(), DType::kFloat32, {rows, columns})};
   backend->Gemm(args, {});
   const std::vector<float> undisturbed = c;
   std::atomic<bool> done = false;

@@ -13,9 +13,12 @@
 #include "core/train/state/training_state.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/thread_communicator.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
+
+using testing::With;
 
 constexpr double kLayerDecay = 0.75;
 constexpr int64_t kSmallLayers = 3;
@@ -35,34 +38,24 @@ std::vector<ModelConfig> SmallBackbones() {
   xlnet.task.num_classes = 3;
   ModelConfig answers = SmallXlnet();
   answers.task = {.task = ExampleTask::kSpans, .answer_class = true};
-  ModelConfig bert = SmallXlnet();
-  bert.positions = Positions::kLearned;
-  bert.segments = Segments::kLearned;
-  bert.position_bias = PositionBias::kT5;
-  bert.attention_biases = true;
-  bert.embedding_layer_norm = true;
-  bert.mlm_head = true;
+  ModelConfig bert =
+      With(SmallXlnet(),
+           "positions = learned, segments = learned, position_bias = t5, attention_biases = true, "
+           "embedding_layer_norm = true, mlm_head = true");
   bert.next_sentence_head = true;
   ModelConfig simple = bert;
   simple.task = {.task = ExampleTask::kSpans, .span_head = SpanHeadKind::kSimple};
   ModelConfig pooled = bert;
   pooled.task = {.task = ExampleTask::kEntailment, .num_classes = 3, .pooler = true};
-  ModelConfig longformer = bert;
-  longformer.position_bias = PositionBias::kNone;
-  longformer.global_projections = true;
-  ModelConfig gpt = SmallXlnet();
-  gpt.positions = Positions::kLearned;
-  gpt.segments = Segments::kNone;
-  gpt.layer_norm = LayerNormPlace::kPre;
-  gpt.attention_biases = true;
-  gpt.softmax_bias = false;
-  ModelConfig words = SmallXlnet();
-  words.segments = Segments::kNone;
-  words.untie_r = false;
-  words.softmax = Softmax::kAdaptive;
+  const ModelConfig longformer = With(bert, "position_bias = none, global_projections = true");
+  const ModelConfig gpt =
+      With(SmallXlnet(),
+           "positions = learned, segments = none, layer_norm = pre, attention_biases = true, "
+           "softmax_bias = false");
+  ModelConfig words = With(
+      SmallXlnet(),
+      "segments = none, untie_r = false, softmax = adaptive, div_val = 2, tie_projections = false");
   words.cutoffs = "10, 20";
-  words.div_val = 2;
-  words.tie_projections = false;
   return {xlnet, answers, bert, simple, pooled, longformer, gpt, words};
 }
 
@@ -143,9 +136,7 @@ std::vector<float> OneStep(const ParameterLayout& layout, const OptimizerConfig&
 // and a dozen operations (sharded_optimizer_test.cc).
 TEST(DecaySegmentsTest, EveryParameterHasItsDecayAndItsRateOnAnyNumberOfRanks) {
   constexpr double kRate = 0.01;
-  OptimizerConfig config;
-  config.max_grad_norm = 0;
-  config.weight_decay = 0.1;
+  OptimizerConfig config = {.weight_decay = 0.1, .max_grad_norm = 0};
   for (const ModelConfig& model : SmallBackbones()) {
     const ParameterLayout layout(model, kSmallVocab);
     const std::vector<float> start = Values(layout, 1);

@@ -11,11 +11,10 @@
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
 #include "core/train/run/batch_choice.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 namespace {
-
-using ::testing::HasSubstr;
 
 constexpr int64_t kNumPieces = 300;
 constexpr int64_t kGiB = int64_t{1} << 30;
@@ -23,8 +22,12 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // That of tests/launcher/tiny.toml.
 RunConfig Tiny() {
   RunConfig config;
-  config.model = {.num_layers = 2, .model_dim = 64, .num_heads = 2, .head_dim = 32, .ffn_dim = 256};
-  config.model.mem_len = 48;
+  config.model = {.num_layers = 2,
+                  .model_dim = 64,
+                  .num_heads = 2,
+                  .head_dim = 32,
+                  .ffn_dim = 256,
+                  .mem_len = 48};
   config.sampling.seq_len = 64;
   config.sampling.reuse_len = 32;
   config.sampling.num_predict = 10;
@@ -109,9 +112,8 @@ TEST(MemoryNeedTest, SizesBeyondAllNumbersAreToldAndNotComputedFor) {
                   .ffn_dim = 1 << 22,
                   .mem_len = 1 << 24};
   config.train.global_batch_size = config.train.micro_batch_size = int64_t{1} << 60;
-  const absl::Status status = CheckMemory(config, kNumPieces, 1, {.host_bytes = kGiB, .ranks = 1});
-  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("no batch size is small enough"));
+  EXPECT_THAT(CheckMemory(config, kNumPieces, 1, {.host_bytes = kGiB, .ranks = 1}),
+              Fails(absl::IsResourceExhausted, "no batch size is small enough"));
   EXPECT_TRUE(std::isfinite(ComputeMemoryNeed(config, kNumPieces, 1).on_device()));
 }
 
@@ -121,8 +123,7 @@ TEST(MemoryNeedTest, WhatIsRecommendedIsAllowedAndFits) {
   config.train.micro_batch_size = 1024;
   const MachineRoom host{.host_bytes = kGiB / 4, .ranks = 2};
   const absl::Status status = CheckMemory(config, kNumPieces, 2, host);
-  ASSERT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("; set train.global_batch_size = "));
+  ASSERT_THAT(status, Fails(absl::IsResourceExhausted, "; set train.global_batch_size = "));
   const RunConfig followed = Follow(std::string(status.message()), config);
   EXPECT_TRUE(followed.Validate().empty());
   EXPECT_TRUE(followed.ValidateWorldSize(2).ok());
@@ -139,8 +140,7 @@ TEST(MemoryNeedTest, AGpuIsSharedByTheRanksThatItGets) {
   room.device_bytes = static_cast<int64_t>(2 * need.on_device()) + 1;
   EXPECT_TRUE(CheckMemory(config, kNumPieces, 4, room).ok());
   room.devices = 1;
-  const absl::Status status = CheckMemory(config, kNumPieces, 4, room);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("and 1 GPUs of "));
+  EXPECT_THAT(CheckMemory(config, kNumPieces, 4, room), Says("and 1 GPUs of "));
 }
 
 TEST(BatchThatFitsTest, IsTheLargestOfAllowedSizes) {

@@ -14,6 +14,7 @@
 #include "core/train/run/run_directory.h"
 #include "core/train/state/training_state.h"
 #include "tests/data/dataset/dataset_files.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 namespace {
@@ -34,10 +35,10 @@ class ResumeTest : public ::testing::Test {
   }
   ~ResumeTest() override { std::filesystem::remove_all(run_); }
 
-  void RecordCommit() const {
-    absl::StatusOr<Ledger> ledger = Ledger::Open(RunDirectory(run_).ledger);
-    ASSERT_TRUE(ledger->Append(ledger::Commit{1, 10, 1}).ok());
+  void Append(const ledger::Event& event) const {
+    ASSERT_TRUE(Ledger::Open(RunDirectory(run_).ledger)->Append(event).ok());
   }
+  void RecordCommit() const { Append(ledger::Commit{1, 10, 1}); }
 
   std::string run_;
   RunConfig config_;
@@ -63,24 +64,19 @@ TEST_F(ResumeTest, LostCheckpointsAreNeverAFreshStart) {
 TEST_F(ResumeTest, ARunThatDivergedNeedsOtherSettings) {
   const RunDirectory paths(run_);
   data::WriteFile(paths.config, config_.ToText());
-  const auto record = [&paths](const ledger::Event& event) {
-    ASSERT_TRUE(Ledger::Open(paths.ledger)->Append(event).ok());
-  };
-  record(ledger::Start{"r", 1, 1});
+  Append(ledger::Start{"r", 1, 1});
   EXPECT_TRUE(CheckDivergence(paths, config_).ok());
-  record(ledger::Stop{1, 9, 93, 0, 3, ledger::Stop::kDiverged, ""});
+  Append(ledger::Stop{1, 9, 93, 0, 3, ledger::Stop::kDiverged, ""});
   RunConfig now = config_;
   now.train.log_every = 99;
-  const absl::Status refused = CheckDivergence(paths, now);
-  EXPECT_TRUE(absl::IsAborted(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("diverged after step 3"));
+  EXPECT_THAT(CheckDivergence(paths, now), Fails(absl::IsAborted, "diverged after step 3"));
   now.anomaly.on_spike = AnomalyAction::kSkip;
   EXPECT_TRUE(CheckDivergence(paths, now).ok());
   now = config_;
   now.optimizer.learning_rate /= 2;
   EXPECT_TRUE(CheckDivergence(paths, now).ok());
   // That start wrote its configuration and died before it could train with it.
-  record(ledger::Start{"r", 2, 1});
+  Append(ledger::Start{"r", 2, 1});
   data::WriteFile(paths.config, now.ToText());
   EXPECT_TRUE(CheckDivergence(paths, now).ok());
 }
@@ -113,22 +109,19 @@ TEST_F(ResumeTest, AParameterTableThatNoSaveCanCarryIsRefused) {
     return CheckMetadataSize(SerializeMetadata(saved_, ParameterLayout(model, 100)));
   };
   EXPECT_TRUE(check(100).ok());
-  const absl::Status refused = check(12'000);
-  EXPECT_TRUE(absl::IsInvalidArgument(refused)) << refused;
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("lower model.num_layers"));
+  EXPECT_THAT(check(12'000), Fails(absl::IsInvalidArgument, "lower model.num_layers"));
 }
 
 TEST_F(ResumeTest, OtherDatasetTokenizerOrConfigurationIsRefused) {
   data::DatasetIndex other = dataset_;
   other.dataset_digest = "data2";
-  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, other).message()), HasSubstr("data2"));
+  EXPECT_THAT(CheckMetadata(saved_, config_, other), Says("data2"));
   other = dataset_;
   other.tokenizer_digest = "tokens2";
-  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, other).message()), HasSubstr("tokens2"));
+  EXPECT_THAT(CheckMetadata(saved_, config_, other), Says("tokens2"));
   config_.train.global_batch_size = 32;
-  const absl::Status refused = CheckMetadata(saved_, config_, dataset_);
-  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("train.global_batch_size = 32"));
+  EXPECT_THAT(CheckMetadata(saved_, config_, dataset_),
+              Fails(absl::IsFailedPrecondition, "train.global_batch_size = 32"));
 }
 
 TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) {
@@ -139,12 +132,10 @@ TEST_F(ResumeTest, ImportedWeightsTakeAnyDatasetOfTheirTokenizerAndAnySettings) 
   config_.model.mem_len = 7;
   EXPECT_TRUE(CheckMetadata(saved_, config_, dataset_).ok());
   const int64_t ffn_dim = std::exchange(config_.model.ffn_dim, 99);
-  const absl::Status other_model = CheckMetadata(saved_, config_, dataset_);
-  EXPECT_TRUE(absl::IsFailedPrecondition(other_model));
-  EXPECT_THAT(std::string(other_model.message()), HasSubstr("model.ffn_dim = 99"));
+  EXPECT_THAT(CheckMetadata(saved_, config_, dataset_),
+              Fails(absl::IsFailedPrecondition, "model.ffn_dim = 99"));
   dataset_.tokenizer_digest = "tokens2";
-  EXPECT_THAT(std::string(CheckMetadata(saved_, config_, dataset_).message()),
-              HasSubstr("anyorder prep --vocab"));
+  EXPECT_THAT(CheckMetadata(saved_, config_, dataset_), Says("anyorder prep --vocab"));
   // A mask was declared besides what the model's tokenizer.json has.
   config_.model.ffn_dim = ffn_dim;
   dataset_.tokenizer.digest = saved_.tokenizer_digest;
@@ -160,9 +151,6 @@ class ReplacementTest : public ResumeTest {
     now_.train.global_batch_size = 32;
   }
   auto Record() const { return ReplacementRecord(paths_, now_, 2, /*is_schedule_allowed=*/true); }
-  void Append(const ledger::Event& event) const {
-    ASSERT_TRUE(Ledger::Open(paths_.ledger)->Append(event).ok());
-  }
 
   RunDirectory paths_{run_};
   RunConfig now_;
@@ -209,7 +197,7 @@ TEST_F(ReplacementTest, ImportedWeightsSettleTheFunctionOnly) {
   Append(ledger::Commit{-1, 0, 0});
   EXPECT_TRUE(std::holds_alternative<ledger::Reconfigured>(Record()->value()));
   now_.model.ffn_dim = 99;
-  EXPECT_THAT(std::string(Record().status().message()), HasSubstr("model.ffn_dim = 99"));
+  EXPECT_THAT(Record().status(), Says("model.ffn_dim = 99"));
 }
 
 TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
@@ -230,19 +218,15 @@ TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
   EXPECT_THAT(std::get<ledger::Schedule>(**Record()).detail,
               HasSubstr("optimizer.ema_decay = 0.0 -> optimizer.ema_decay = 0.99"));
   now_.optimizer.layer_decay = 0.75;
-  const absl::Status status = Record().status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("optimizer.layer_decay = 0.75"));
+  EXPECT_THAT(Record().status(), Fails(absl::IsInvalidArgument, "optimizer.layer_decay = 0.75"));
 }
 
 TEST_F(ReplacementTest, AScheduleMayNotEndBeforeTheNewestCheckpoint) {
   RecordCommit();  // of step 10
   now_ = config_;
   now_.train.steps = 9;
-  const absl::Status status = Record().status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("train.steps is 9, but run '"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("has trained 10 steps already"));
+  EXPECT_THAT(Record().status(), Fails(absl::IsInvalidArgument, "train.steps is 9, but run '",
+                                       "has trained 10 steps already"));
   now_.train.steps = 10;
   EXPECT_TRUE(std::holds_alternative<ledger::Schedule>(Record()->value()));
 }

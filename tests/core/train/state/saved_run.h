@@ -28,13 +28,12 @@ inline absl::Status SaveRun(const std::string& run_dir, const RunConfig& config,
   ranges.front().data = master.data();
   if (!average.empty())
     ranges.push_back({"ema", DType::kFloat32, Shape{elements}, 0, elements, average.data()});
-  TrainMetadata metadata;
-  metadata.step = 7;
-  metadata.base = base;
-  metadata.tokenizer_digest = "tokenizer";
-  metadata.config_digest = config.IdentityDigest();
-  metadata.dataset_digest = "dataset";
-  metadata.config_text = config.ToText();
+  TrainMetadata metadata = {.step = 7,
+                            .base = base,
+                            .config_digest = config.IdentityDigest(),
+                            .dataset_digest = "dataset",
+                            .tokenizer_digest = "tokenizer",
+                            .config_text = config.ToText()};
   const std::string text = SerializeMetadata(metadata, layout);
   return ckpt::SaveDirectly(run_dir,
                             {"run", 0, metadata.step * ckpt::kSavesPerStep, metadata.step, 1, 1},

@@ -113,10 +113,7 @@ struct SavedMemory {
 SavedMemory SaveMemory(Lag lag) {
   DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
   const auto copier = SnapshotCopier::Create(backend).value();
-  ModelConfig model;
-  model.dtype = ComputeType::kFloat32;
-  model.num_layers = 1;
-  model.model_dim = 64;
+  ModelConfig model = {.num_layers = 1, .model_dim = 64, .dtype = ComputeType::kFloat32};
   BatchShape shape = {.memory_rows = 5, .advance = 3};
   MemoryRing ring = MemoryRing::Create(model, shape, 1, backend).value();
   const DeviceArray<float> fresh(backend, shape.advance * 64);
@@ -128,13 +125,12 @@ SavedMemory SaveMemory(Lag lag) {
     const RingView view = ring.View(0, 1);
     int64_t from = 0;
     for (const SlotRun& run : view.Runs(shape.memory_rows, shape.advance)) {
-      kernels::CopyRowsArgs copy;
-      copy.source = fresh.view();
-      copy.source_begin = from;
-      copy.destination = view.slots;
-      copy.destination_begin = run.begin * 64;
-      copy.rows = run.rows == 0 ? 0 : 1;
-      copy.columns = run.rows * 64;
+      kernels::CopyRowsArgs copy = {.source = fresh.view(),
+                                    .source_begin = from,
+                                    .destination = view.slots,
+                                    .destination_begin = run.begin * 64,
+                                    .rows = run.rows == 0 ? 0 : 1,
+                                    .columns = run.rows * 64};
       backend.CopyRows(copy, {});
       from += run.rows * 64;
     }

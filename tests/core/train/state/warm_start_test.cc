@@ -17,6 +17,7 @@
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
 #include "tests/testing/fault_file_system.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 namespace {
@@ -132,12 +133,10 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   config.model.num_layers = 3;
   ExpectRefused(config, {"model.num_layers = 2"});
   const RunConfig good = Classifier();
-  EXPECT_THAT(std::string(Plan(good, "another").status().message()),
-              HasSubstr("was trained with tokenizer tokenizer"));
+  EXPECT_THAT(Plan(good, "another").status(), Says("was trained with tokenizer tokenizer"));
   // Another vocabulary with the same digest cannot be, but a table can lie.
-  const absl::Status wide = PlanWarmStart(run_, good, kVocab + 1, "tokenizer").status();
-  EXPECT_THAT(std::string(wide.message()),
-              HasSubstr("transformer.word_embedding.weight is [20, 8] in the old model"));
+  EXPECT_THAT(PlanWarmStart(run_, good, kVocab + 1, "tokenizer").status(),
+              Says("transformer.word_embedding.weight is [20, 8] in the old model"));
 }
 
 // From one fine-tuned run into another.
@@ -221,98 +220,80 @@ TEST_F(WarmStartTest, DamageIsFoundByTheRankThatReadsIt) {
   EXPECT_TRUE(absl::IsDataLoss(read)) << read;
 }
 
-TEST(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
-  const std::string folder = data::MakeTestDirectory("task_data");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
+// A small dataset of text, to which examples may be added.
+class TaskDataTest : public ::testing::Test {
+ protected:
+  TaskDataTest() {
+    data::TestDataset dataset;
+    dataset.Write(folder_, data::TestStream::Random(200, dataset.vocab_size, 1));
+  }
+  ~TaskDataTest() override { fs::remove_all(folder_); }
+
+  absl::Status Check(const RunConfig& config, TaskLabels labels = TaskLabels::kMayLack) const {
+    const auto opened = data::Dataset::Open(folder_);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return CheckTaskData(config, **opened, labels);
+  }
+
+  const std::string folder_ = data::MakeTestDirectory("task_data");
+};
+
+TEST_F(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
   RunConfig config = Classifier();
   config.objective.num_classes = 2;
   config.objective.task = ExampleTask::kEntailment;
   config.Resolve();
-  const auto check = [&](TaskLabels labels) {
-    const auto opened = data::Dataset::Open(folder);
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    return std::string(CheckTaskData(config, **opened, labels).message());
-  };
   data::TestExamples examples = data::TestExamples::Pairs(200);
-  examples.AddTo(folder);
-  EXPECT_EQ(check(TaskLabels::kRequired), "");
+  examples.AddTo(folder_);
+  EXPECT_EQ(Check(config, TaskLabels::kRequired), absl::OkStatus());
   examples.labels[4] = -1;
-  examples.AddTo(folder);
-  EXPECT_EQ(check(TaskLabels::kMayLack), "");
-  EXPECT_THAT(check(TaskLabels::kRequired), HasSubstr("no label for example 4"));
+  examples.AddTo(folder_);
+  EXPECT_EQ(Check(config), absl::OkStatus());
+  EXPECT_THAT(Check(config, TaskLabels::kRequired), Says("no label for example 4"));
   config.objective.num_classes = 3;
   config.Resolve();
-  EXPECT_THAT(check(TaskLabels::kMayLack), HasSubstr("2 classes but objective.num_classes is 3"));
+  EXPECT_THAT(Check(config), Says("2 classes but objective.num_classes is 3"));
   config.objective.task = ExampleTask::kSimilarity;
   config.Resolve();
-  EXPECT_THAT(check(TaskLabels::kMayLack),
-              HasSubstr("entailment but objective.task is similarity"));
-  fs::remove_all(folder);
+  EXPECT_THAT(Check(config), Says("entailment but objective.task is similarity"));
 }
 
 // What each objective of text needs, from the papers' descriptions of their input.
-TEST(TaskDataTest, ObjectivesThatWriteSpecialTokensNeedThem) {
-  const std::string folder = data::MakeTestDirectory("special_tokens");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
-  const data::DatasetIndex whole = data::ReadDatasetIndex(folder).value();
+TEST_F(TaskDataTest, ObjectivesThatWriteSpecialTokensNeedThem) {
+  const data::DatasetIndex whole = data::ReadDatasetIndex(folder_).value();
   const auto missing = [&](const char* name, int32_t data::VocabIds::*id) {
     data::DatasetIndex index = whole;
     index.vocab_ids.*id = -1;
-    data::WriteFile(folder + "/dataset.json", data::SerializeDatasetIndex(index));
+    data::WriteFile(folder_ + "/dataset.json", data::SerializeDatasetIndex(index));
     RunConfig config;
     config.objective.name = name;
-    const auto opened = data::Dataset::Open(folder);
-    EXPECT_TRUE(opened.ok()) << opened.status();
-    const absl::Status status = CheckTaskData(config, **opened, TaskLabels::kMayLack);
-    EXPECT_TRUE(status.ok() || absl::IsFailedPrecondition(status)) << status;
-    return std::string(status.message());
+    return Check(config);
   };
   for (const char* name : {"gpt", "causal_lm", "a3", "as_arm"}) {
-    EXPECT_EQ(missing(name, &data::VocabIds::mask), "") << name;
-    EXPECT_EQ(missing(name, &data::VocabIds::sep), "") << name;
+    EXPECT_EQ(missing(name, &data::VocabIds::mask), absl::OkStatus()) << name;
+    EXPECT_EQ(missing(name, &data::VocabIds::sep), absl::OkStatus()) << name;
   }
   for (const char* name : {"masked_diffusion", "block_diffusion", "eso_lm"}) {
     EXPECT_THAT(missing(name, &data::VocabIds::mask),
-                AllOf(HasSubstr(absl::StrCat("has no <mask> token, which ", name)),
-                      HasSubstr("prepare it again with --mask-id N")));
-    EXPECT_EQ(missing(name, &data::VocabIds::cls), "") << name;
+                Fails(absl::IsFailedPrecondition, absl::StrCat("has no <mask> token, which ", name),
+                      "prepare it again with --mask-id N"));
+    EXPECT_EQ(missing(name, &data::VocabIds::cls), absl::OkStatus()) << name;
   }
-  fs::remove_all(folder);
 }
 
-TEST(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
-  const std::string folder = data::MakeTestDirectory("kind_of_data");
-  data::TestDataset dataset;
-  dataset.Write(folder, data::TestStream::Random(200, dataset.vocab_size, 1));
-  const auto check = [&](const RunConfig& config) {
-    return CheckTaskData(config, **data::Dataset::Open(folder), TaskLabels::kMayLack);
-  };
-  EXPECT_TRUE(check(Gpt()).ok());
-  const absl::Status text = check(Classifier());
-  EXPECT_TRUE(absl::IsFailedPrecondition(text));
-  EXPECT_THAT(std::string(text.message()),
-              HasSubstr("is plain text, but gpt_finetuning learns from labelled examples; make a "
-                        "dataset of them with `anyorder prep --examples FILE`"));
-  data::TestExamples::Pairs(200).AddTo(folder);
-  const absl::Status examples = check(Gpt());
-  EXPECT_TRUE(absl::IsFailedPrecondition(examples));
-  EXPECT_THAT(
-      std::string(examples.message()),
-      HasSubstr("has labelled examples of entailment, but gpt learns from plain text; set "
-                "objective.name to xlnet_finetuning, bert_finetuning, longformer_finetuning or "
-                "gpt_finetuning, or make a dataset of text with "
-                "`anyorder prep --input FILE`"));
-  RunConfig generator;
-  for (const char* name : {"unilm_seq2seq", "unilmv2_seq2seq", "masked_diffusion_sft"}) {
-    generator.objective.name = name;
-    const absl::Status other = check(generator);
-    EXPECT_TRUE(absl::IsFailedPrecondition(other));
-    EXPECT_THAT(std::string(other.message()),
-                HasSubstr(absl::StrCat("entailment, but ", name, " generates text")));
-  }
-  fs::remove_all(folder);
+TEST_F(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
+  EXPECT_TRUE(Check(Gpt()).ok());
+  EXPECT_THAT(Check(Classifier()),
+              Fails(absl::IsFailedPrecondition,
+                    "is plain text, but gpt_finetuning learns from labelled examples; make a "
+                    "dataset of them with `anyorder prep --examples FILE`"));
+  data::TestExamples::Pairs(200).AddTo(folder_);
+  EXPECT_THAT(Check(Gpt()),
+              Fails(absl::IsFailedPrecondition,
+                    "has labelled examples of entailment, but gpt learns from plain text; set "
+                    "objective.name to xlnet_finetuning, bert_finetuning, longformer_finetuning or "
+                    "gpt_finetuning, or make a dataset of text with "
+                    "`anyorder prep --input FILE`"));
 }
 
 }  // namespace

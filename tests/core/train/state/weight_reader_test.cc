@@ -12,6 +12,7 @@
 #include "tests/core/train/small_gpt.h"
 #include "tests/core/train/state/saved_run.h"
 #include "tests/data/dataset/dataset_files.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 namespace {
@@ -124,8 +125,7 @@ TEST_F(WeightReaderTest, TheBaseIsTheOneThatItWas) {
   // Another run's step 7 is not it.
   BaseCheckpoint other = BaseOf(ckpt::Checkpoint::Open(ckpt::CheckpointPath(moved, 7)).value());
   ++other.generation;
-  const absl::Status refused = OpenBase(other, moved).status();
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("is another checkpoint"));
+  EXPECT_THAT(OpenBase(other, moved).status(), Says("is another checkpoint"));
   fs::rename(moved, base_dir_);
 }
 
@@ -151,9 +151,8 @@ TEST_F(WeightReaderTest, AWarmStartWithAdaptersPlansBothSpaces) {
   check(trained.frozen(), frozen);
   RunConfig unknown = config_;
   unknown.lora.tensors = "layer_norm, head";
-  EXPECT_THAT(
-      std::string(PlanWarmStart(base_dir_, unknown, kWords, "tokenizer").status().message()),
-      HasSubstr("train.lora.tensors names 'head', which is part of no weight's name"));
+  EXPECT_THAT(PlanWarmStart(base_dir_, unknown, kWords, "tokenizer").status(),
+              Says("train.lora.tensors names 'head', which is part of no weight's name"));
   // Another run may begin with the merged weights.
   const WarmStart next = PlanWarmStart(run_, SmallGpt(2, 16), kWords, "tokenizer").value();
   EXPECT_TRUE(next.weights.has_adapters());

@@ -177,10 +177,7 @@ TEST(GeneralAttentionTest, SixLanesAgree) {
 }
 
 TEST(AttentionGroupTest, SizesFollowTheLimit) {
-  AttentionShape shape;
-  shape.batch_size = 5;
-  shape.content_rows = 10;
-  shape.query_rows = 3;
+  AttentionShape shape = {.batch_size = 5, .content_rows = 10, .query_rows = 3};
   shape.num_keys = 65;  // two tiles
   shape.num_heads = 4;
   shape.head_dim = 8;
@@ -199,13 +196,12 @@ TEST(AttentionGroupTest, SizesFollowTheLimit) {
 
 // Groups end where key/value heads do, or have some of one key/value head's heads.
 TEST(AttentionGroupTest, HeadsThatShareKeysStayTogetherIfTheyFit) {
-  AttentionShape shape;
-  shape.batch_size = 5;
-  shape.content_rows = 10;
-  shape.num_keys = 65;
-  shape.num_heads = 6;
-  shape.num_kv_heads = 2;
-  shape.head_dim = 8;
+  AttentionShape shape = {.batch_size = 5,
+                          .content_rows = 10,
+                          .num_keys = 65,
+                          .num_heads = 6,
+                          .num_kv_heads = 2,
+                          .head_dim = 8};
   const int64_t head = cuda::GroupSizes::ScoreBytes(shape, DType::kFloat32);
   const auto ends = [&](int64_t most_bytes) {
     const cuda::GroupSizes group = cuda::GroupSizes::Of(shape, DType::kFloat32, most_bytes);
@@ -223,12 +219,8 @@ TEST(AttentionGroupTest, HeadsThatShareKeysStayTogetherIfTheyFit) {
 
 // Sums that one group hands to the next need memory only where groups split a key/value head.
 TEST(AttentionGroupTest, SharedKeysNeedMemoryOnlyWhereGroupsSplitThem) {
-  AttentionShape shape;
-  shape.batch_size = 3;
-  shape.content_rows = 10;
-  shape.num_keys = 65;
-  shape.num_heads = 6;
-  shape.head_dim = 16;
+  AttentionShape shape = {
+      .batch_size = 3, .content_rows = 10, .num_keys = 65, .num_heads = 6, .head_dim = 16};
   const int64_t head = cuda::GroupSizes::ScoreBytes(shape, DType::kFloat32);
   const auto bytes = [&](int64_t kv_heads, int64_t heads) {
     shape.num_kv_heads = kv_heads;

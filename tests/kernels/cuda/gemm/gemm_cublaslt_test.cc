@@ -24,6 +24,7 @@
 #include "tests/emulated_gpu/runtime.h"
 #include "tests/kernels/cuda/gemm/fake_cublaslt.h"
 #include "tests/testing/host_tensor.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -152,12 +153,11 @@ class GemmCublasLtTest : public ::testing::Test {
     const HostTensor bias = Integers(of.in, {of.batch, batch.bias}, 3);
     HostTensor c = Integers(of.out, {of.batch, batch.c}, 2);
     HostTensor sum = Integers(DType::kFloat32, {of.batch, batch.sum}, 9);
-    GemmArgs args;
-    args.batch = batch;
-    args.a = a.view().Slice(0, of.transpose_a ? Shape{kK, kM} : Shape{kM, kK});
-    args.b = b.view().Reshape(of.transpose_b ? Shape{kN, kK} : Shape{kK, kN});
-    args.transpose_a = of.transpose_a;
-    args.transpose_b = of.transpose_b;
+    GemmArgs args = {.a = a.view().Slice(0, of.transpose_a ? Shape{kK, kM} : Shape{kM, kK}),
+                     .b = b.view().Reshape(of.transpose_b ? Shape{kN, kK} : Shape{kK, kN}),
+                     .transpose_a = of.transpose_a,
+                     .transpose_b = of.transpose_b,
+                     .batch = batch};
     if (of.has_bias) args.bias = bias.view().Slice(0, {kN});
     args.beta = of.beta;
     args.c = c.view().Slice(0, {kM, kN});
@@ -336,9 +336,8 @@ TEST_F(GemmCublasLtTest, ATableBesideThatIsNotOfHereIsAnError) {
   fake_.version = 140000;
   std::filesystem::copy(options_.table, PathBeside());
   engine_.reset();
-  const absl::Status status = CublasLtGemm::Create(*runtime_, lt_, options_).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("move it away"));
+  EXPECT_THAT(CublasLtGemm::Create(*runtime_, lt_, options_).status(),
+              Fails(absl::IsFailedPrecondition, "move it away"));
   EXPECT_EQ(TextBeside(), TableText());
 }
 

@@ -39,9 +39,8 @@ std::vector<uint16_t> CopyAt(const std::vector<uint16_t>& bits, int offset) {
   alignas(16) BFloat16 x[2 * kElements];
   alignas(16) BFloat16 y[2 * kElements];
   for (int i = 0; i < kElements; ++i) x[offset + i].bits = bits[i];
-  DropoutArgs args;
-  args.x = ConstTensorView(x + offset, {1, kElements});
-  args.y = TensorView(y + offset, {1, kElements});
+  DropoutArgs args = {.x = ConstTensorView(x + offset, {1, kElements}),
+                      .y = TensorView(y + offset, {1, kElements})};
   Run(args, {});
   std::vector<uint16_t> copy;
   for (int i = 0; i < kElements; ++i) copy.push_back(y[offset + i].bits);

@@ -22,10 +22,8 @@ namespace {
 
 TEST(CheckChipTest, AChipWithoutCodeOrMemoryIsNamedAndTheOthersAreTaken) {
   const auto check = [](int chip, int kib) {
-    DeviceProperties device;
-    device.name = "NVIDIA L4";
-    device.chip = chip;
-    device.shared_bytes_per_block = int64_t{kib} * 1024;
+    DeviceProperties device = {
+        .name = "NVIDIA L4", .chip = chip, .shared_bytes_per_block = int64_t{kib} * 1024};
     return CheckChip(device);
   };
   EXPECT_EQ(check(89, 99).message(),
