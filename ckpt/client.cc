@@ -20,6 +20,7 @@
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -35,19 +36,10 @@ constexpr int64_t kBufferUnit = int64_t{2} << 20;
 constexpr int64_t kHeaderRoom = int64_t{64} << 10;
 
 bool IsUtf8(const std::string& text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const int extra = lead < 0x80   ? 0
-                      : lead < 0xc2 ? -1
-                      : lead < 0xe0 ? 1
-                      : lead < 0xf0 ? 2
-                      : lead < 0xf5 ? 3
-                                    : -1;
-    if (extra < 0 || i + extra >= text.size()) return false;
-    for (int j = 1; j <= extra; ++j) {
-      if ((static_cast<unsigned char>(text[i + j]) & 0xc0) != 0x80) return false;
-    }
-    i += extra + 1;
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    // One that is written so takes three bytes; what is made of a bad byte takes one.
+    if (NextCodePoint(text, at) == 0xFFFD && at - begin == 1) return false;
   }
   return true;
 }

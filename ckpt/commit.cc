@@ -101,13 +101,6 @@ class BlockQueue {
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
-absl::Status WriteAndCommit(CommitLog& log, const SaveJob& job) {
-  WriteTimes times;
-  ANYORDER_RETURN_IF_ERROR(log.WriteAndVote(job, &times));
-  ANYORDER_ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(job.id));
-  return log.Commit(manifest, [] { return absl::OkStatus(); });
-}
-
 }  // namespace
 
 CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
@@ -446,8 +439,13 @@ absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
   const StagedFile file = StreamRankFile(plan, ranges, /*rank=*/0);
   CommitLog log(fs, run_dir, /*num_threads=*/1);
   ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
-  const absl::Status saved = WriteAndCommit(log, SaveJob{id, /*node=*/0, metadata, {file}});
-  if (!saved.ok()) {
+  const auto save = [&]() -> absl::Status {
+    WriteTimes times;
+    ANYORDER_RETURN_IF_ERROR(log.WriteAndVote({id, /*node=*/0, metadata, {file}}, &times));
+    ANYORDER_ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(id));
+    return log.Commit(manifest, [] { return absl::OkStatus(); });
+  };
+  if (const absl::Status saved = save(); !saved.ok()) {
     log.Abandon(id, /*node=*/0, {0}, std::string(saved.message()), /*is_coordinator=*/true);
     return saved;
   }

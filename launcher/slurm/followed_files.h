@@ -25,11 +25,9 @@ class FollowedFiles {
 
   using Taker = absl::FunctionRef<void(const std::string& path, absl::string_view bytes)>;
 
-  // Passes on what is new in the files whose turn it is at `now`, of the monotonic clock. Waits for
-  // as long as the file system does.
+  // Passes on what is new in the files whose turn it is at `now`, of the monotonic clock, in all at
+  // the end of time. Waits for as long as the file system does.
   void Follow(absl::Time now, Taker take);
-  // The same of all, at the end.
-  void FollowAll(Taker take) { Follow(absl::InfiniteFuture(), take); }
   void Remove();
 
   // Files opened and listings made so far.

@@ -47,7 +47,6 @@
 #include "launcher/process/shell_words.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/hosts_backend.h"
-#include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/run_pace.h"
 #include "launcher/start/start_request.h"

@@ -65,7 +65,7 @@ TEST_F(FollowedFilesTest, NothingIsLostHoweverLateItComes) {
   files_.Follow(now += absl::Seconds(1), take_);
   EXPECT_EQ(Log(), "first\nsecond\nof a node that came late\n");
   Write(0, "last");
-  files_.FollowAll(take_);
+  files_.Follow(absl::InfiniteFuture(), take_);
   EXPECT_EQ(Log(), "first\nsecond\nof a node that came late\nlast\n");
   files_.Remove();
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/ranks-3-n0.log"));
