@@ -131,14 +131,10 @@ Preset LlamaPreset() {
   preset.objective = "gpt";
   ModelConfig& model = preset.model;
   testing::MakeLlama(model);
-  model.num_layers = 4;
-  model.model_dim = 512;
-  model.num_heads = 8;
-  model.num_kv_heads = 4;
-  model.head_dim = 64;
-  model.ffn_dim = 1408;
-  model.readout_dropout = false;
-  model.mem_len = 0;
+  testing::SetKeys(
+      "num_layers = 4, model_dim = 512, num_heads = 8, num_kv_heads = 4, head_dim = 64, ffn_dim = "
+      "1408, readout_dropout = false, mem_len = 0",
+      model);
   preset.sampling.bidirectional = false;
   return preset;
 }
@@ -146,15 +142,10 @@ Preset LlamaPreset() {
 absl::StatusOr<Preset> MakePreset(const Options& options) {
   Preset preset;
   if (options.preset == "tiny") {
-    preset.model.num_layers = 4;
-    preset.model.model_dim = 256;
-    preset.model.num_heads = 4;
-    preset.model.ffn_dim = 1024;
-    preset.model.mem_len = 96;
-    preset.sampling.seq_len = 128;
-    preset.sampling.reuse_len = 64;
-    preset.sampling.num_predict = 21;
-    preset.sampling.perm_size = 64;
+    testing::SetKeys("num_layers = 4, model_dim = 256, num_heads = 4, ffn_dim = 1024, mem_len = 96",
+                     preset.model);
+    testing::SetKeys("seq_len = 128, reuse_len = 64, num_predict = 21, perm_size = 64",
+                     preset.sampling);
     preset.vocab_size = 8000;
     preset.batch = 8;
   } else if (options.preset == "llama") {

@@ -75,8 +75,7 @@ TEST_F(BackboneStepTest, EachHeadLooksThroughItsOwnWindow) {
 // but roundings.
 TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   ModelConfig model = SmallModel();
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
+  SetKeys("positions = rope, segments = none", model);
   const Batch batch = Make("permutation_lm", model);
   const std::vector<double> weights = InitialWeights(model, kSmallVocab, 61);
   const double loss = Run(model, batch, weights).step.loss_sum;
@@ -143,8 +142,7 @@ TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
 // notices but those of its group, whose queries see one another.
 TEST_F(BackboneStepTest, QueriesKnowTheirLearnedPositionAndSeeTheirGroupOnly) {
   ModelConfig model = OneLayer();
-  model.positions = Positions::kLearned;
-  model.max_positions = 16;
+  SetKeys("positions = learned, max_positions = 16", model);
   const Batch plain = Make("permutation_lm", model);
   const Batch grouped = WithGroupedQueries(plain);
   for (const Batch& batch : {plain, grouped}) {

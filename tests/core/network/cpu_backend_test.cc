@@ -98,8 +98,7 @@ void WithAdaptiveSoftmax(ModelConfig& model) {
 
 void ProjectedClusters(ModelConfig& model) {
   WithAdaptiveSoftmax(model);
-  model.div_val = 2;
-  model.projection_init_range = 0.1;
+  SetKeys("div_val = 2, projection_init_range = 0.1", model);
 }
 
 // Heads of fine-tuning, whose networks have no memory and no softmax over the vocabulary.

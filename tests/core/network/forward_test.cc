@@ -93,30 +93,31 @@ void ForwardTest::ExpectAgreesWithPlainXlnet(const std::vector<int64_t>& lanes,
   EXPECT_EQ(SumNamed("nsp_accuracy", result.step.sums).sum, asked ? correct : 0);
 }
 
-TEST_F(ForwardTest, AgreesWithPlainXlnetInBothDirections) {
-  ExpectAgreesWithPlainXlnet({0, 1, 2, 3}, {false, false, true, true});
-}
-TEST_F(ForwardTest, AgreesWithPlainXlnetWithNextSentenceHead) {
-  model_.next_sentence_head = true;
-  ExpectAgreesWithPlainXlnet({0, 1, 2, 3, 4, 5}, {false, false, true, true, false, true});
-}
-TEST_F(ForwardTest, AgreesWithPlainXlnetWithSharedBiasesAndClampedDistances) {
-  model_.untie_r = false;
-  model_.clamp_len = 6;
-  ExpectAgreesWithPlainXlnet({4, 5}, {true, false});
-}
-TEST_F(ForwardTest, AgreesWithPlainXlnetWithoutMemory) {
-  model_.mem_len = 0;
-  ExpectAgreesWithPlainXlnet({6}, {false});
-}
-TEST_F(ForwardTest, AgreesWithPlainXlnetWithBlockwiseOrders) {
-  sampling_.perm_size = 4;
-  model_.num_layers = 3;
-  ExpectAgreesWithPlainXlnet({7, 8}, {false, true});
-}
-TEST_F(ForwardTest, AgreesWithPlainXlnetWhereMemoryIsShorterThanWhatIsNew) {
-  model_.mem_len = 5;
-  ExpectAgreesWithPlainXlnet({9}, {true});
+TEST_F(ForwardTest, AgreesWithPlainXlnet) {
+  const struct {
+    const char* name;
+    const char* model;
+    std::vector<int64_t> lanes;
+    std::vector<bool> backward;
+    bool next_sentence = false;
+    const char* sampling = "";
+  } kCases[] = {
+      {"both directions", "", {0, 1, 2, 3}, {false, false, true, true}},
+      {"next-sentence head", "", {0, 1, 2, 3, 4, 5}, {false, false, true, true, false, true}, true},
+      {"shared biases and clamped distances",
+       "untie_r = false, clamp_len = 6",
+       {4, 5},
+       {true, false}},
+      {"no memory", "mem_len = 0", {6}, {false}},
+      {"blockwise orders", "num_layers = 3", {7, 8}, {false, true}, false, "perm_size = 4"},
+      {"memory shorter than what is new", "mem_len = 5", {9}, {true}}};
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.name);
+    model_ = With(SmallModel(), c.model);
+    model_.next_sentence_head = c.next_sentence;
+    sampling_ = With(SmallSampling(), c.sampling);
+    ExpectAgreesWithPlainXlnet(c.lanes, c.backward);
+  }
 }
 
 // XLNet must not learn to copy: what a query predicts may depend neither on its own token nor on

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,16 +140,28 @@ TEST(AnswerClassTest, ItsLogitIsTheLossOfBothLabels) {
   }
 }
 
+// One example through BERT's layers and a head.
+class BertHeadTest : public ::testing::Test {
+ protected:
+  void SetTask(const TaskConfig& task) {
+    model_.task = task;
+    objective_ = MakeObjectiveOrDie("bert_finetuning", model_, OneWaySampling(kSpanLength));
+  }
+  ModelRunner::Result Run(bool training = false) const {
+    return RunOnce(model_, BuildBatch(*objective_, {sample_}), training);
+  }
+
+  ModelConfig model_ = SmallLearnedModel(kSpanLength, 2);
+  TextSample sample_ = SpanSample(-1, -1);
+  std::unique_ptr<Objective> objective_;
+};
+
 // The loss is the mean over the words whose tag is known, by the logits that are told of each.
-TEST(TagHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
-  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
-  model.task = {.task = ExampleTask::kTokens, .num_classes = 3};
-  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
-  TextSample sample = SpanSample(-1, -1);
-  sample.parts.resize(1);
-  sample.parts[0] = {5, 6, 7, 8, 9};
-  sample.tags = {2, kNoTag, kUnknownTag, 0, 1};
-  const ModelRunner::Result result = RunOnce(model, BuildBatch(*objective, {sample}));
+TEST_F(BertHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
+  SetTask({.task = ExampleTask::kTokens, .num_classes = 3});
+  sample_.parts = {{5, 6, 7, 8, 9}};
+  sample_.tags = {2, kNoTag, kUnknownTag, 0, 1};
+  const ModelRunner::Result result = Run();
   const TaskResult& said = result.task_results[0];
   ASSERT_EQ(said.logits.size(), 4u * 3);
   double loss = 0;
@@ -168,20 +181,17 @@ TEST(TagHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
   EXPECT_NEAR(result.step.loss_sum, loss, 1e-5);
   EXPECT_EQ(result.step.divisor, 3);
   // Tags change what is judged, not what is said.
-  sample.tags = {kUnknownTag, kNoTag, kUnknownTag, kUnknownTag, kUnknownTag};
-  const TaskResult unknown = RunOnce(model, BuildBatch(*objective, {sample})).task_results[0];
+  sample_.tags = {kUnknownTag, kNoTag, kUnknownTag, kUnknownTag, kUnknownTag};
+  const TaskResult unknown = Run().task_results[0];
   EXPECT_EQ(unknown.logits, said.logits);
   EXPECT_EQ(unknown.loss, 0);
   EXPECT_EQ(unknown.num_judged, 0);
 }
 
-TEST(ClassHeadTest, AScoresLossIsTheSquareOfItsDistance) {
-  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
-  model.task = {.task = ExampleTask::kSimilarity, .num_classes = 1, .pooler = true};
-  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
-  TextSample sample = SpanSample(-1, -1);
-  sample.score = 1.5f;
-  const ModelRunner::Result result = RunOnce(model, BuildBatch(*objective, {sample}));
+TEST_F(BertHeadTest, AScoresLossIsTheSquareOfItsDistance) {
+  SetTask({.task = ExampleTask::kSimilarity, .num_classes = 1, .pooler = true});
+  sample_.score = 1.5f;
+  const ModelRunner::Result result = Run();
   const TaskResult& said = result.task_results[0];
   ASSERT_EQ(said.logits.size(), 1u);
   const double distance = said.logits[0] - 1.5;
@@ -189,21 +199,17 @@ TEST(ClassHeadTest, AScoresLossIsTheSquareOfItsDistance) {
   EXPECT_EQ(said.num_judged, 0);
   EXPECT_EQ(result.step.sums.back().name, "loss_task");
   // Without a label: no loss, the same score.
-  sample.score = std::numeric_limits<float>::quiet_NaN();
-  const TaskResult unknown = RunOnce(model, BuildBatch(*objective, {sample})).task_results[0];
+  sample_.score = std::numeric_limits<float>::quiet_NaN();
+  const TaskResult unknown = Run().task_results[0];
   EXPECT_EQ(unknown.loss, 0);
   EXPECT_EQ(unknown.logits, said.logits);
 }
 
-TEST(ClassHeadTest, LabelSmoothingIsForTraining) {
-  ModelConfig model = SmallLearnedModel(kSpanLength, 2);
-  model.task = {.num_classes = 4, .dropout = 0, .label_smoothing = 0.2};
-  const auto objective = MakeObjectiveOrDie("bert_finetuning", model, OneWaySampling(kSpanLength));
-  TextSample sample = SpanSample(-1, -1);
-  sample.label = 2;
-  const Batch batch = BuildBatch(*objective, {sample});
-  const TaskResult said = RunOnce(model, batch).task_results[0];
-  const double smoothed = RunOnce(model, batch, true).task_results[0].loss;
+TEST_F(BertHeadTest, LabelSmoothingIsForTraining) {
+  SetTask({.num_classes = 4, .dropout = 0, .label_smoothing = 0.2});
+  sample_.label = 2;
+  const TaskResult said = Run().task_results[0];
+  const double smoothed = Run(/*training=*/true).task_results[0].loss;
   double all = 0, sum = 0;
   for (const float logit : said.logits) sum += std::exp(static_cast<double>(logit));
   for (const float logit : said.logits) all += (std::log(sum) - logit) / 4;

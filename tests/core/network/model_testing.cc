@@ -149,8 +149,7 @@ void MakeLlama(ModelConfig& model) {
 
 void MakeQwen3(ModelConfig& model) {
   MakeLlama(model);
-  model.num_kv_heads = 1;
-  model.qk_norm = true;
+  SetKeys("num_kv_heads = 1, qk_norm = true", model);
 }
 
 SamplingConfig SmallSampling() {

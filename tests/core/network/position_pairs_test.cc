@@ -118,16 +118,14 @@ TEST(PositionPairsTest, TwoEntriesSideBySideAreOneVector) {
   ExpectSameStepAsWithWholeVectors(ComputeType::kFloat64, SharedReference());
 }
 
-TEST(PositionPairsTest, OnTheCpu) {
+TEST(PositionPairsTest, OnTheCpuAndOnTheEmulatedGpu) {
   const std::unique_ptr<kernels::Backend> cpu = *kernels::MakeCpuBackend({.num_threads = 2});
-  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16})
-    ExpectSameStepAsWithWholeVectors(dtype, *cpu);
-}
-
-TEST(PositionPairsTest, OnTheEmulatedGpu) {
   const std::unique_ptr<kernels::Backend> gpu = MakeEmulatedGpu();
-  for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16})
-    ExpectSameStepAsWithWholeVectors(dtype, *gpu);
+  for (kernels::Backend* const backend : {cpu.get(), gpu.get()}) {
+    SCOPED_TRACE(backend->name());
+    for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16})
+      ExpectSameStepAsWithWholeVectors(dtype, *backend);
+  }
 }
 
 // Slots stand in the order of prediction: entry e is read from slot e, which sees those up to it.

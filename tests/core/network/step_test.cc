@@ -76,8 +76,7 @@ TEST_F(StepTest, SlotsThatHoldNoStateYetAreHidden) {
 }
 
 TEST_F(StepTest, TheSameArgumentsGiveTheSameBits) {
-  model_.dropout = 0.125;
-  model_.attention_dropout = 0.125;
+  SetKeys("dropout = 0.125, attention_dropout = 0.125", model_);
   for (const char* const name : {"permutation_lm", "causal_lm"}) {
     SCOPED_TRACE(name);
     const std::unique_ptr<Objective> objective = Make(name);
@@ -100,8 +99,7 @@ TEST_F(StepTest, TheSameArgumentsGiveTheSameBits) {
 // Lanes do not know of one another, but for the position table's dropout mask, which belongs to the
 // microbatch.
 TEST_F(StepTest, SumsDoNotDependOnHowLanesAreGrouped) {
-  model_.dropout = 0.25;
-  model_.attention_dropout = 0.25;
+  SetKeys("dropout = 0.25, attention_dropout = 0.25", model_);
   const std::vector<int64_t> lanes = {2, 5, 7, 9};
   const std::vector<bool> backward = {false, false, true, true};
   for (const char* const name : {"permutation_lm", "causal_lm"}) {

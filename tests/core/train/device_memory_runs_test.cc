@@ -12,6 +12,7 @@
 #include "tests/core/train/trainer_fixture.h"
 #include "tests/emulated_gpu/runtime.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 
@@ -23,9 +24,7 @@ class DeviceMemoryRunsTest : public TrainerTest {
  protected:
   DeviceMemoryRunsTest() {
     config_.train.steps = 6;
-    config_.model.num_layers = 2;
-    config_.model.dropout = 0.125;
-    config_.model.attention_dropout = 0.125;
+    testing::SetKeys("num_layers = 2, dropout = 0.125, attention_dropout = 0.125", config_.model);
   }
 
   void RemoveRuns() const {
@@ -109,11 +108,9 @@ TEST_F(DeviceMemoryRunsTest, HeldOutTextIsEvaluatedAlike) {
 TEST_F(DeviceMemoryRunsTest, PermutationLanguageModelInBf16) {
   config_.objective.name = "permutation_lm";
   config_.model.dtype = ComputeType::kBFloat16;
-  config_.sampling.seq_len = 32;
-  config_.sampling.reuse_len = 16;
-  config_.sampling.num_predict = 10;
-  config_.sampling.perm_size = 16;
-  config_.sampling.bidirectional = true;
+  testing::SetKeys(
+      "seq_len = 32, reuse_len = 16, num_predict = 10, perm_size = 16, bidirectional = true",
+      config_.sampling);
   ExpectSameRun(2);
 }
 

@@ -16,6 +16,7 @@
 
 #include "ckpt/layout.h"
 #include "tests/core/train/trainer_fixture.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
@@ -379,9 +380,7 @@ TEST_F(TrainerTest, TooManyFailedSavesInARowEndTheRunOnAllRanks) {
 class DamagedCheckpointTest : public TrainerTest {
  protected:
   void SetUp() override {
-    config_.model.model_dim = 32;
-    config_.model.head_dim = 32;
-    config_.model.ffn_dim = 4096;
+    testing::SetKeys("model_dim = 32, head_dim = 32, ffn_dim = 4096", config_.model);
     config_.train.steps = 4;
     ExpectAllOk(Train(2, Fault{Poison::kNone, 0, 2, true}));
     ExpectAllOk(Train(2));

@@ -228,8 +228,7 @@ ModelConfig WithCutoffs(const std::string& cutoffs) {
 
 TEST(AdaptiveClustersTest, CutTheVocabularyAndItsDimensions) {
   ModelConfig model = WithCutoffs("20000, 40000,200000");
-  model.model_dim = 410;
-  model.div_val = 4;
+  SetKeys("model_dim = 410, div_val = 4", model);
   const std::vector<AdaptiveCluster> clusters = AdaptiveClusters(model, 267735);
   ASSERT_EQ(clusters.size(), 4u);
   const int64_t expected[4][3] = {
@@ -264,8 +263,7 @@ TEST(AdaptiveClustersTest, FaultsAreNamed) {
   EXPECT_THAT(fault(model), HasSubstr("leaves cluster 4 less than one dimension"));
   model.div_val = 0;
   EXPECT_THAT(fault(model), HasSubstr("model.div_val is 0"));
-  model.div_val = 1;
-  model.projection_init_range = 0;
+  SetKeys("div_val = 1, projection_init_range = 0", model);
   EXPECT_THAT(fault(model), HasSubstr("model.projection_init_range is 0"));
 }
 

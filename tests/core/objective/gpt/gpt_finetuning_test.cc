@@ -191,16 +191,13 @@ TEST(GptFineTuningTest, SettingsThatCannotBeUsedAreRefused) {
   const ModelConfig model = Model(ExampleTask::kClassification);
   ExpectRefusals(
       "gpt_finetuning", model, OneWaySampling(),
-      {
-    {[](auto& m, auto&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
-        {[](auto& m, auto&) { m = Model(ExampleTask::kGeneration); },
-         "objective.task is generation"},
-        {[](auto& m, auto&) { m.task.task = ExampleTask::kSpans; }, "do not see what follows them"},
-        {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"}, {
-      [](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"
-    }}
-});
-ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has none"}});
+      {{[](auto& m, auto&) { m.task.num_classes = 0; }, "objective.num_classes is 0"},
+       {[](auto& m, auto&) { m = Model(ExampleTask::kGeneration); },
+        "objective.task is generation"},
+       {[](auto& m, auto&) { m.task.task = ExampleTask::kSpans; }, "do not see what follows them"},
+       {[](auto&, auto& s) { s = OneWaySampling(4); }, "sampling.seq_len is 4"},
+       {[](auto&, auto& s) { s = OneWaySampling(41); }, "model.max_positions is 40"}});
+  ExpectRefusals("gpt", model, OneWaySampling(), {{[](auto&, auto&) {}, "gpt has none"}});
 }
 
 }  // namespace

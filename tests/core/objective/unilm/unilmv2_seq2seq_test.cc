@@ -7,6 +7,7 @@
 
 #include "core/objective/unilm/unilmv2.h"
 #include "tests/core/objective/batch_checks.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder::testing {
 namespace {
@@ -16,10 +17,7 @@ constexpr int64_t kVocabularySize = 40;
 
 class Seq2seqTest : public ::testing::Test {
  protected:
-  Seq2seqTest() {
-    sampling_.num_predict = 5;
-    sampling_.target_replace_prob = 0;
-  }
+  Seq2seqTest() { SetKeys("num_predict = 5, target_replace_prob = 0", sampling_); }
   // Tokens 10, 11, ... and 30, 31, ...
   static TextSample Sample(int64_t source_len, int64_t target_len, int64_t lane = 2) {
     TextSample sample = {

@@ -41,10 +41,8 @@ class EvaluatorTest : public ::testing::Test {
                      .ffn_dim = 16,
                      .mem_len = 20,
                      .init_range = 0.3};
-    config_.sampling.seq_len = 32;
-    config_.sampling.reuse_len = 16;
-    config_.sampling.num_predict = 10;
-    config_.sampling.perm_size = 16;
+    testing::SetKeys("seq_len = 32, reuse_len = 16, num_predict = 10, perm_size = 16",
+                     config_.sampling);
     config_.train.global_batch_size = 4;
     config_.train.micro_batch_size = 2;
   }
@@ -97,9 +95,7 @@ TEST_F(EvaluatorTest, AttentionIsOpenWhateverStepTheRunIsAt) {
 
 TEST_F(EvaluatorTest, ACurriculumIsOverWhateverStepTheRunIsAt) {
   config_.objective.name = "sigma_gpt";
-  config_.model.positions = Positions::kLearnedPairs;
-  config_.model.segments = Segments::kNone;
-  config_.model.mem_len = 0;
+  testing::SetKeys("positions = learned_pairs, segments = none, mem_len = 0", config_.model);
   config_.sampling.bidirectional = false;
   const SplitLosses shuffled = Losses();
   config_.sampling.any_order.token_order = TokenOrder::kCurriculum;
@@ -201,11 +197,9 @@ TEST_F(EvaluatorTest, OneLaneOfMoreRanksAndThreadsGivesTheSameBits) {
 }
 
 TEST_F(EvaluatorTest, DropoutIsOff) {
-  config_.model.dropout = 0;
-  config_.model.attention_dropout = 0;
+  testing::SetKeys("dropout = 0, attention_dropout = 0", config_.model);
   const double without = Losses().total().loss;
-  config_.model.dropout = 0.5;
-  config_.model.attention_dropout = 0.5;
+  testing::SetKeys("dropout = 0.5, attention_dropout = 0.5", config_.model);
   EXPECT_EQ(Losses().total().loss, without);
 }
 

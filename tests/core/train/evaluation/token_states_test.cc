@@ -36,9 +36,7 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.objective; }
 
 void Xlnet(RunConfig&) {}
 void TransformerXl(RunConfig& config) {
-  config.model.segments = Segments::kNone;
-  config.model.same_length = SameLength::kTorch;
-  config.model.mem_len = 4;
+  SetKeys("segments = none, same_length = torch, mem_len = 4", config.model);
 }
 void Gpt(RunConfig& config) { config.model = SmallLearnedModel(kLength); }
 void Bert(RunConfig& config) {
@@ -48,17 +46,13 @@ void Bert(RunConfig& config) {
 }
 void Longformer(RunConfig& config) {
   Gpt(config);
-  config.model.global_projections = true;
-  config.model.attention_windows = "2:2";
+  SetKeys("global_projections = true, attention_windows = 2:2", config.model);
   config.sampling.global_classifiers = 2;
   config.sampling.global_stride = 5;
   config.sampling.seq_len = kLength - 2;
 }
 void Diffusion(RunConfig& config) {
-  config.model.positions = Positions::kRope;
-  config.model.segments = Segments::kNone;
-  config.model.layer_norm = LayerNormPlace::kPre;
-  config.model.mem_len = 0;
+  SetKeys("positions = rope, segments = none, layer_norm = pre, mem_len = 0", config.model);
 }
 
 std::vector<Case> AllCases() {

@@ -12,6 +12,7 @@
 #include "core/objective/objective.h"
 #include "core/train/run/batch_choice.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
@@ -28,10 +29,8 @@ RunConfig Tiny() {
                   .head_dim = 32,
                   .ffn_dim = 256,
                   .mem_len = 48};
-  config.sampling.seq_len = 64;
-  config.sampling.reuse_len = 32;
-  config.sampling.num_predict = 10;
-  config.sampling.perm_size = 32;
+  testing::SetKeys("seq_len = 64, reuse_len = 32, num_predict = 10, perm_size = 32",
+                   config.sampling);
   config.train.global_batch_size = 8;
   config.train.micro_batch_size = 1;
   config.data.shards = "shards";

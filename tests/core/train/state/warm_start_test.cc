@@ -18,6 +18,7 @@
 #include "tests/data/dataset/example_files.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
@@ -125,8 +126,7 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   config.model.max_positions = 32;
   ExpectRefused(config, {"model.max_positions = 16", "model.max_positions = 32"});
   config = Classifier();
-  config.model.activation = kernels::Activation::kRelu;
-  config.model.layer_norm_epsilon = 1e-3;
+  testing::SetKeys("activation = relu, layer_norm_epsilon = 1e-3", config.model);
   ExpectRefused(config, {"weights of objective gpt for gpt_finetuning", "model.activation",
                          "(1 other key differs, too)"});
   config = Classifier();
