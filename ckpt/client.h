@@ -125,7 +125,7 @@ class Client {
   absl::Status Copy(int index, const SaveIdentity& id, const RankFilePlan& plan,
                     const std::vector<TensorRange>& ranges, const std::string& metadata);
   int FreeBuffer() const;
-  // Of a copy in the background (ckpt/rank_file.h).
+  // Does a part of a copy in the background (ckpt/rank_file.h).
   void Advance();
   absl::Status HandOver(Stage stage);
   void Record(const SaveEvent& event);

@@ -56,7 +56,7 @@ class CommitLog {
   // Looks for those still missing. Unavailable while there are some; Aborted with the reason if a
   // node gave up; DataLoss if votes do not agree.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id, NodeRecords& votes);
-  // The same for the first time.
+  // Collects them where no vote is known yet.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
 
   // `fence` is asked right before the commit point and must fail if another attempt owns the
@@ -70,7 +70,7 @@ class CommitLog {
   // name. Either decision takes it away, and then ReadOutcome says which.
   bool VoteStands(const SaveIdentity& id, int node);
 
-  // Of several nodes: says that `node` votes for no further save of this start and, if it
+  // With several nodes: says that `node` votes for no further save of this start and, if it
   // coordinates, decides on none, so that the others need not wait for it. Best effort: without it
   // they wait for their vote_limit.
   void RecordEnd(int64_t attempt, int node, bool is_coordinator);
@@ -88,16 +88,15 @@ class CommitLog {
 
   // What `node` found when it read back its files of a committed save.
   absl::Status RecordReadBack(const SaveIdentity& id, int node, const absl::Status& found);
-  // The same of all nodes.
+  // The records of all nodes.
   NodeRecords ReadBacksOf(const SaveIdentity& id) const;
 
-  // Of the checkpoints up to that of `generation`, which was read back, keeps the newest
-  // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), the one that their
-  // metadata names (StepToKeep), and those that do not open.
-  // The newest unproven one is kept, too, and does not count towards `keep_last`.
-  // Newer ones may be damaged yet: they stay and do not count. The others are renamed first, so
-  // that a half-deleted checkpoint never looks complete. Also removes saves older than
-  // `generation`.
+  // Keeps, of the checkpoints up to that of `generation`, which was read back, the newest
+  // `keep_last` (>= 2), every step divisible by `keep_every` (0: none), the one that their metadata
+  // names (StepToKeep), and those that do not open. The newest unproven one is kept, too, and does
+  // not count towards `keep_last`. Newer ones may be damaged yet: they stay and do not count. The
+  // others are renamed first, so that a half-deleted checkpoint never looks complete. Also removes
+  // saves older than `generation`.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
   // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted for, that no

@@ -79,7 +79,7 @@ class HealthRelay {
   std::atomic<int64_t> file_call_ = 0;  // when it began; 0: none
   std::atomic<int> num_ranks_ = 0;
 
-  // Of the thread.
+  // The thread's own.
   std::list<Rank> ranks_;
   std::optional<Channel> launcher_;
   size_t next_address_ = 0;

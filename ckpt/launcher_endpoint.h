@@ -40,7 +40,7 @@ struct SocketAddress {
 
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
 };
-// Of an IPv4 or IPv6 address as numbers. Unavailable for another text.
+// The address of an IPv4 or IPv6 host written as numbers. Unavailable for another text.
 absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int64_t port);
 
 // Connects to one of its addresses. Errors: Unavailable, also after `limit`.

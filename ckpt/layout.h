@@ -62,7 +62,7 @@ int64_t StepOfGeneration(int64_t generation);
 // In run-dir/checkpoints: this node's service ended normally and votes for no further save of that
 // attempt.
 std::string EndedName(int64_t attempt, int node);  // ended.3.00
-// The same of the coordinator's service, for nodes that need not know which one that is.
+// The name for the coordinator's service, for nodes that need not know which one that is.
 std::string CoordinatorEndedName(int64_t attempt);  // ended.3.all
 
 std::optional<int64_t> ParseEndedName(absl::string_view name);  // its attempt

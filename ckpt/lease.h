@@ -35,7 +35,7 @@ struct LeaseOwner {
   std::string machine;  // boot id and process namespace: where `pid` means something
   int64_t pid = 0;
   int64_t pid_start = 0;  // start time of the process in clock ticks: tells a reused pid
-  // Of the scheduler: "123 of CLUSTER restart 1", the last part after a requeue; or empty.
+  // The scheduler's job: "123 of CLUSTER restart 1", the last part after a requeue; or empty.
   std::string job;
   std::string socket_path;
   int64_t beat = 0;  // raised by every renewal; 0 once the lease was released

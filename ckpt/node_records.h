@@ -49,8 +49,8 @@ class NodeRecords {
   std::vector<std::string> texts_;
 };
 
-// Of nodes that wait for one of them: the more they are, the more rarely they look, so that
-// together they do not look more often than a few dozen.
+// How long nodes wait between two looks for one of them: the more they are, the more rarely they
+// look, so that together they do not look more often than a few dozen.
 absl::Duration LongestPauseOf(int num_nodes);
 
 // Patience with other nodes: when to look again, and when to stop.

@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir,
 // start would then silently throw the run away).
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
                                        FileSystem* fs = FileSystem::Posix());
-// The same, and every byte passes Verify: for a process that works alone.
+// Finds it, and every byte passes Verify: for a process that works alone.
 absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs = FileSystem::Posix());
 

@@ -48,7 +48,7 @@ struct SaveProgress {
   int64_t free_bytes = 0;
 };
 
-// Of the whole service (service.h): node 0's lease, its trainers and its writer.
+// The options of the whole service (service.h): node 0's lease, its trainers and its writer.
 struct ServiceOptions {
   std::string run_dir;      // must exist
   std::string socket_path;  // empty: DefaultSocketPath(run_dir, node)

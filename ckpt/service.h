@@ -71,8 +71,8 @@ class Service {
 
   // Async-signal-safe: Run finishes what is staged and returns.
   void RequestStop();
-  // The same, once the last connected trainer has left: a scheduler signals trainers and services
-  // at the same time, and the trainers' last save is still to come.
+  // Ends the service once the last connected trainer has left: a scheduler signals trainers and
+  // services at the same time, and the trainers' last save is still to come.
   void RequestStopAfterTrainers() { stop_after_trainers_ = true; }
 
  private:

@@ -78,8 +78,8 @@ class TransportChoice {
 // not overlap with computation: a call waits for its peers.
 
 struct StagingOptions {
-  // Of host memory, for all pieces together: two rounds, each with what goes out and what comes in.
-  // Equal on all ranks.
+  // The host memory, for all pieces together: two rounds, each with what goes out and what comes
+  // in. Equal on all ranks.
   int64_t bytes = int64_t{64} << 20;
 };
 

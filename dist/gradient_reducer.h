@@ -47,8 +47,8 @@ struct GradientReducerOptions {
   Reduction reduction = Reduction::kTree;
   // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
   DeviceTransport* transport = nullptr;
-  // Of an asynchronous transport: what of the last leaf goes at once. Smaller ones begin earlier
-  // and have more messages (BucketBytes).
+  // What an asynchronous transport sends of the last leaf at once. Smaller ones begin earlier and
+  // have more messages (BucketBytes).
   int64_t bucket_bytes = int64_t{32} << 20;
 };
 

@@ -1,8 +1,8 @@
 // Device memory from GPU to GPU by NCCL, on a stream of its own beside the computation; MPI stays
 // for start-up and control.
 //
-// Of real NCCL only one rank ran, on one GPU (tests/gpu): tests put a library of their own under it
-// (tests/testing/fake_nccl.h).
+// With real NCCL only one rank ran, on one GPU (tests/gpu): tests put a library of their own under
+// it (tests/testing/fake_nccl.h).
 
 #pragma once
 

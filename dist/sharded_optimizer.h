@@ -79,7 +79,8 @@ class ShardedOptimizer {
   TensorView first_moment() { return first_moment_; }
   TensorView second_moment() { return second_moment_; }
 
-  // The same of the weights' average (AverageDecay, core/optim/schedule.h). Null without ema_decay.
+  // The range of the weights' average (AverageDecay, core/optim/schedule.h). Null without
+  // ema_decay.
   TensorView average() { return average_; }
   // It becomes the master weights as they are: the beginning of an average. Without ema_decay
   // nothing happens.

@@ -49,7 +49,7 @@ void CheckArguments(const AttentionPlan& plan, int64_t bytes);
 void CheckArguments(const AttentionForwardArgs& args);
 // `workspace_bytes` is what the backend asked for.
 void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes);
-// Those of any operation, with the sizes that `backend` asks for.
+// Checks the arguments of any operation, with the sizes that `backend` asks for.
 void CheckArguments(const Operation& operation, const Backend& backend);
 
 }  // namespace anyorder::kernels

@@ -101,7 +101,7 @@ class Backend {
   // That sequence will not come again. Waits until the device has run it.
   virtual void ForgetGraph(int64_t /*key*/) {}
 
-  // Of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.
+  // The size of AttentionPlan::memory. 0: this backend plans nothing ahead, for this shape.
   virtual int64_t AttentionPlanBytes(const AttentionShape&, DType) const { return 0; }
   // Writes plan.memory; calls with AttentionInputs::plan follow in the same stream, and `plan`
   // outlives them.
@@ -200,7 +200,7 @@ using AllocationObserver = std::function<absl::Status(int64_t bytes)>;
 
 struct CpuBackendOptions {
   int num_threads = 1;  // OpenMP threads of this rank; results do not depend on it
-  // Of Allocate, in its thread; may be null.
+  // Allocate calls it, in its thread; may be null.
   AllocationObserver allocated = nullptr;
 };
 absl::StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options);

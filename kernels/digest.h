@@ -40,7 +40,7 @@ constexpr void AddWord(uint64_t word, int64_t index, DigestValue& sums) {
   sums.lo += a;
   sums.hi += ScrambleAgain(a);
 }
-// Of all words' sums.
+// The digest of all words' sums.
 constexpr DigestValue FinishDigest(const DigestValue& sums, int64_t bytes) {
   return {sums.lo + Scramble(static_cast<uint64_t>(bytes)), sums.hi};
 }

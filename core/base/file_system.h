@@ -127,7 +127,7 @@ class AtomicFile {
 
 absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
                                  absl::string_view content);
-// The same on FileSystem::Posix(). Not for ckpt/.
+// Writes on FileSystem::Posix(). Not for ckpt/.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
 
 // Replaces a file at once for its readers, and syncs nothing: after a power cut it may be the old

@@ -33,7 +33,7 @@ struct AdaptiveCluster {
 // adaptive softmax or missing with one, and for a div_val that leaves a cluster no dimension.
 absl::Status CheckAdaptiveClusters(const ModelConfig& model);
 
-// The same, and that every cluster has a word of `vocab_size`.
+// Checks also that every cluster has a word of `vocab_size`.
 absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size);
 
 // Head first; empty without an adaptive softmax. REQUIRES: CheckAdaptiveClusters(model,

@@ -20,11 +20,11 @@ enum class ExampleTask {
   kTokens,          // the words of a text; each has a class, its tag
 };
 
-// Of an example that has no choices.
+// The number of texts that an example without choices may have.
 inline constexpr int64_t kMostTexts = 26;
 
-// Of kTokens, instead of a class: of a token that begins a word whose tag is not known; and of one
-// that begins none.
+// What kTokens has instead of a class: for a token that begins a word whose tag is not known; and
+// for one that begins none.
 inline constexpr int32_t kUnknownTag = -1;
 inline constexpr int32_t kNoTag = -2;
 

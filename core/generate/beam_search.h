@@ -39,9 +39,8 @@ struct BeamOptions {
   absl::Status Validate() const;
 };
 
-// Of each prompt at most `width` texts, the best score first; none if the rules allow no text.
-// NextTokens' errors. REQUIRES: options are valid and model.lanes() is a multiple of the
-// width.
+// For each prompt at most `width` texts, the best score first; none if the rules allow no text.
+// NextTokens' errors. REQUIRES: options are valid and model.lanes() is a multiple of the width.
 absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& model,
                                                                 const BeamOptions& options);
 

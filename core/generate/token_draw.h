@@ -11,7 +11,7 @@
 
 namespace anyorder {
 
-// Of a text, and of whatever an option counts in tokens or passes.
+// The most tokens of a text, and the most of whatever an option counts in tokens or passes.
 inline constexpr int64_t kMostTokens = int64_t{1} << 20;
 
 struct TokenCuts {
@@ -47,7 +47,7 @@ class TokenDistribution {
   // 0 of a token that is cut or forbidden. O(tokens left).
   double Probability(int32_t token) const;
 
-  // Those left, in the order that Draw takes them, and their probabilities.
+  // The tokens left, in the order that Draw takes them, and their probabilities.
   const std::vector<int32_t>& tokens() const { return tokens_; }
   double probability(size_t index) const { return weights_[index] / sums_.back(); }
 

@@ -49,7 +49,8 @@ struct StragglerNotice {
 // Not thread-safe.
 class StragglerFinder {
  public:
-  // Of a window, which has both at least. Reports that are further apart make longer ones.
+  // The length of a window, which has both at least. Reports that are further apart make longer
+  // ones.
   static constexpr int64_t kWindowSteps = 8;
   static constexpr absl::Duration kWindowTime = absl::Seconds(1);
   // A step. Ranks whose steps take so little are slow by chance, or by rank 0's lines of metrics.
@@ -65,7 +66,7 @@ class StragglerFinder {
   // Judges the last step that all ranks have told of. Nothing new: returns at once.
   std::vector<StragglerNotice> Judge();
 
-  // Of the ranks that have told of two steps, by rank.
+  // The paces of the ranks that have told of two steps, by rank.
   std::vector<RankPace> Paces() const;
 
  private:

@@ -14,7 +14,7 @@ namespace anyorder::metrics {
 // The share that is right; accuracy_score.
 double Accuracy(absl::Span<const int32_t> gold, absl::Span<const int32_t> predicted);
 
-// Of the class `positive`, 2 TP / (2 TP + FP + FN); 0 where nothing is or was predicted to be of
+// F1 of the class `positive`, 2 TP / (2 TP + FP + FN); 0 where nothing is or was predicted to be of
 // it. f1_score with average="binary".
 double BinaryF1(absl::Span<const int32_t> gold, absl::Span<const int32_t> predicted,
                 int32_t positive);

@@ -23,7 +23,7 @@ enum class SquadVersion {
   k2_0,  // answers that are empty when normalized do not count, two empty answers have F1 = 1
 };
 
-// Of one question.
+// The scores of one question.
 struct SquadScore {
   double exact = 0;  // 0 or 1
   double f1 = 0;     // of the words of both, as bags

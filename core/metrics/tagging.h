@@ -10,7 +10,7 @@
 
 namespace anyorder::metrics {
 
-// Of one sentence.
+// An entity of one sentence.
 struct Entity {
   std::string type;
   int64_t begin = 0;  // words [begin, end)
@@ -44,7 +44,7 @@ struct EntityCounts {
   double f1() const;         // the harmonic mean of both
 };
 
-// Of one sentence. REQUIRES equally many of both; none is allowed.
+// Counts the entities of one sentence. REQUIRES equally many of both; none is allowed.
 EntityCounts CountEntities(const std::vector<std::string>& predicted,
                            const std::vector<std::string>& given);
 

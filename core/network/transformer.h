@@ -41,7 +41,7 @@ class Transformer {
   // Loss of each readout entry of the last Run, [B * targets]: evaluation splits by half and
   // direction.
   virtual const std::vector<float>& readout_losses() const = 0;
-  // Of the last Run's task head, [B], empty without one.
+  // What the task head gave in the last Run, [B]; empty without one.
   virtual const std::vector<TaskResult>& task_results() const = 0;
   // Bytes of activations and workspaces.
   virtual int64_t activation_bytes() const = 0;

@@ -128,7 +128,7 @@ struct Batch {
   std::vector<int32_t> summary_labels;
   std::vector<float> summary_weights;
 
-  // Of the task head, empty without one: its rows, all different, and whether each is a choice, a
+  // The task head's, empty without one: its rows, all different, and whether each is a choice, a
   // token that an answer may hold, or one that begins a word with a tag, [B * task_rows]; of each
   // lane the weight of its loss (with tags, the number of those that are known), the class, choice,
   // or 1 where no span is the answer, and the score, [B].
@@ -137,10 +137,10 @@ struct Batch {
   std::vector<float> task_weights;
   std::vector<int32_t> task_labels;
   std::vector<float> task_scores;
-  // Of tasks with spans, else empty: content slots of the answer's first and last token, both that
+  // For tasks with spans, else empty: content slots of the answer's first and last token, both that
   // of CLS where no span is the answer; of CLS; and of the passage's first token, [B] each.
   std::vector<int32_t> task_starts, task_ends, task_classifiers, task_passages;
-  // Of tasks with tags, else empty: the class of each row, kUnknownTag or kNoTag, [B * task_rows].
+  // For tasks with tags, else empty: the class of each row, kUnknownTag or kNoTag, [B * task_rows].
   std::vector<int32_t> task_tags;
 
   // Sum of weights of the readout, without next-sentence entries.

@@ -36,7 +36,7 @@ struct InputLayout {
   // ExampleTask::kSpans: the passage is A and the question B, instead of the reverse.
   bool passage_first = false;
 
-  // Of so many texts, called A, B, C, ... REQUIRES 1 to kMostTexts.
+  // The layout of so many texts, called A, B, C, ... REQUIRES 1 to kMostTexts.
   std::string Of(int64_t num_texts) const;
   bool IsAlone() const { return !absl::StrContains(Of(2), "<"); }
   // [CLS] A [SEP] B [SEP] as BERT has it, not XLNet's A [SEP] B [SEP] [CLS].
@@ -44,7 +44,7 @@ struct InputLayout {
   // Whether one text or two have the special token `piece`, such as "<sep>", among their parts.
   bool Has(absl::string_view piece) const;
 };
-// Those of the released code for one text and two. XLNet: Yang et al. 2019, section 3.1,
+// The layouts of the released code for one text and two. XLNet: Yang et al. 2019, section 3.1,
 // classifier_utils.py and run_squad.py. BERT: Devlin et al. 2019, section 3.2; UniLM and masked
 // diffusion, which have none of their own, use it. Longformer: RoBERTa's <s> A </s></s> B </s>,
 // with CLS and SEP (Beltagy et al. 2020, section 6). GPT: Radford et al. 2018, section 3.3.

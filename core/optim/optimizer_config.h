@@ -36,7 +36,7 @@ struct OptimizerConfig {
   int64_t warmup_steps = 0;
   LearningRateDecay decay = LearningRateDecay::kLinear;
   double decay_power = 1.0;
-  // Of kWarmupStableDecay (schedule.h).
+  // These belong to kWarmupStableDecay (schedule.h).
   int64_t drop_step = 0;
   double drop_ratio = 1.0;
   int64_t decay_steps = 0;

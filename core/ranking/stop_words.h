@@ -14,9 +14,9 @@ namespace anyorder {
 
 class StopWords {
  public:
-  // Of none.
+  // Holds none.
   StopWords() = default;
-  // Of `words`, in any letter case; ASCII letters only are told from their capitals.
+  // Holds `words`, in any letter case; ASCII letters only are told from their capitals.
   explicit StopWords(const std::vector<std::string>& words);
   // Articles, prepositions, pronouns, auxiliary verbs, conjunctions and question words of English.
   static StopWords English();

@@ -51,7 +51,7 @@ struct TrainerOptions {
   int64_t attempt = 0;
   ResumeMode resume = ResumeMode::kAuto;
   bool progress_on_terminal = false;
-  // Of several nodes: this rank's, their number, the ranks on this one, and its service's socket.
+  // With several nodes: this rank's, their number, the ranks on this one, and its service's socket.
   // Empty: the default one.
   int node = 0;
   int num_nodes = 1;
@@ -148,15 +148,16 @@ class Trainer {
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
-  // Of a start's first step, which may be long: tells how far it is, and notes a stop signal as
-  // this rank's fault, so that the step comes to nothing.
+  // Runs beside a start's first step, which may be long: tells how far it is, and notes a stop
+  // signal as this rank's fault, so that the step comes to nothing.
   void WatchFirstStep(absl::Time started, int64_t num_leaves);
   std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);
   // What became of the step that the optimizer was asked for last. Not OK ends
   // the run.
   absl::Status TakeOutcome(StepMetrics& metrics);
-  // Of a step that changed no weights: records it and keeps the memory finite. Not OK ends the run.
+  // Ends a step that changed no weights: records it and keeps the memory finite. Not OK ends the
+  // run.
   absl::Status RecordSkippedStep(Anomaly anomaly, const StepMetrics& metrics);
   NonfiniteFindings FindNonfinite();
   std::string DescribeStep(Anomaly anomaly, const StepMetrics& metrics,

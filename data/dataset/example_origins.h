@@ -28,7 +28,7 @@ struct CharacterRange {
   friend bool operator==(const CharacterRange&, const CharacterRange&) = default;
 };
 
-// Of UTF-8.
+// The number of code points of UTF-8 text.
 int64_t NumCharacters(std::string_view text);
 // These characters of `text`, which is UTF-8. The range may end behind the text.
 std::string_view CharactersOf(std::string_view text, CharacterRange range);
@@ -36,9 +36,9 @@ std::string_view CharactersOf(std::string_view text, CharacterRange range);
 // A passage as it was written.
 struct OriginalPassage {
   std::string text;
-  // Of each token of its example's parts[1], without the white space at either end: it is empty for
-  // a token of white space alone. Neither begins nor ends decrease; tokens that are made of the
-  // same character share it.
+  // The place of each token of its example's parts[1], without the white space at either end: it is
+  // empty for a token of white space alone. Neither begins nor ends decrease; tokens that are made
+  // of the same character share it.
   std::vector<CharacterRange> tokens;
 };
 

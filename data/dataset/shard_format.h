@@ -39,7 +39,7 @@ enum ShardArray : size_t { kTokenIds, kSentenceBits, kDocumentBits, kWordBits, k
 inline constexpr const char* kShardArrayNames[] = {kTokens, kSentenceFlags, kDocumentStarts,
                                                    kWordStarts};
 
-// Of shards.idx.
+// The header and a record of shards.idx.
 inline constexpr uint64_t kShardIndexHeaderBytes = 32;
 inline constexpr uint64_t kShardRecordBytes = 104;
 

@@ -39,7 +39,7 @@ class StoredExamples : public ExampleSource {
   absl::StatusOr<Example> ReadExample(int64_t example) const override;
   absl::StatusOr<ExampleOutline> Outline(int64_t example) const override;
 
-  // Of the table alone. REQUIRES 0 <= example < num_examples().
+  // These read the table alone. REQUIRES 0 <= example < num_examples().
   int32_t LabelOf(int64_t example) const;  // -1 where it is not known, or a score
   float ScoreOf(int64_t example) const;    // NaN where it is not known, or a label
   // Whether label or score is known.

@@ -34,7 +34,7 @@ struct Example {
   // Then `label` is 0 if the tags of all words are known, else -1.
   std::vector<int32_t> tags;
 
-  // Those of the words, in their order.
+  // The tags of the words, in their order.
   std::vector<int32_t> WordTags() const {
     std::vector<int32_t> words = tags;
     std::erase(words, kNoTag);

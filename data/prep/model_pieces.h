@@ -18,7 +18,7 @@ struct ModelRules {
   bool has_xlnet_spaces = true;
 };
 
-// Of a model that the library has loaded; of other bytes, what can be read.
+// The rules of a model that the library has loaded; of other bytes, what can be read.
 ModelRules ReadModelRules(const std::string& model);
 
 uint64_t NumPieces(const std::string& model);

@@ -49,7 +49,7 @@ struct PrepOptions {
 
 inline constexpr uint64_t kMaxSlices = 100'000;
 
-// Of kPlan and kSlice only the members before `dataset_bytes` are filled in.
+// With kPlan and kSlice only the members before `dataset_bytes` are filled in.
 struct PrepSummary {
   uint64_t text_bytes = 0;     // decompressed input
   uint64_t encoded_bytes = 0;  // of it, encoded by this run; the rest was found finished

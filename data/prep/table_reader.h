@@ -37,7 +37,7 @@ class TableReader {
   // To be called after the last line. Errors: DataLoss if a cell's quotes are not closed.
   absl::Status Finish() const;
 
-  // Of the row that AddLine completed: its cells and its first line.
+  // The row that AddLine completed: its cells and its first line.
   const std::vector<std::string>& cells() const { return cells_; }
   uint64_t line() const { return row_line_; }
   // Where the table begins: with the header, if it has one.

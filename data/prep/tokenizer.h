@@ -40,9 +40,9 @@ class Tokenizer {
   // `prep` instead.
   static absl::StatusOr<Tokenizer> Load(const std::string& model, const std::string& name,
                                         const char* advice = nullptr);
-  // Of ReadVocabulary: a model of XLNet's layout as Load, or one with other special pieces, of
-  // which `vocabulary` tells all. The latter encodes as the library does, without the digit-comma
-  // rule. REQUIRES: ReadVocabulary made it of a model.
+  // Loads what ReadVocabulary read: a model of XLNet's layout as Load, or one with other special
+  // pieces, of which `vocabulary` tells all. The latter encodes as the library does, without the
+  // digit-comma rule. REQUIRES: ReadVocabulary made it of a model.
   static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);
   Tokenizer(Tokenizer&&) = default;
 

@@ -63,7 +63,7 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
     const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared,
     LetterCase letter_case);
 
-// Of a model of XLNet's layout, which `tokenizer` was loaded from and `path` names.
+// The vocabulary of a model of XLNet's layout, which `tokenizer` was loaded from and `path` names.
 DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path);
 
 // A vocabulary of which only the declaration is known. InvalidArgument if that lacks the size or

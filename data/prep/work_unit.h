@@ -83,7 +83,7 @@ absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const Unit
                         const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress);
 
-// The same with Hugging Face's tokenizer: documents are encoded as they are written, whole, or in
+// Encodes with Hugging Face's tokenizer: documents are encoded as they are written, whole, or in
 // parts of 1 MiB that end at line ends; each part is a sentence. `vocab_size` is the dataset's.
 // Errors: also those of TokenizerProcess.
 absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,

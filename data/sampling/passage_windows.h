@@ -35,8 +35,8 @@ struct PassageWindow {
   friend bool operator==(const PassageWindow&, const PassageWindow&) = default;
 };
 
-// Of a passage of `length` tokens in sequences with room for `room` of them. All tokens are in some
-// window. REQUIRES that all arguments are positive.
+// The windows of a passage of `length` tokens in sequences with room for `room` of them. All tokens
+// are in some window. REQUIRES that all arguments are positive.
 std::vector<PassageWindow> WindowsOf(int64_t length, int64_t room, int64_t stride);
 
 // The windows of a dataset of kSpans as examples: parts are the question, cut to

@@ -90,7 +90,7 @@ class ExampleSampler : public Sampler {
   // epoch's end. 4 bytes an example each.
   mutable std::map<int64_t, std::vector<int32_t>> orders_ ABSL_GUARDED_BY(orders_mutex_);
   mutable Mutex lengths_mutex_ ABSL_ACQUIRED_BEFORE(orders_mutex_);
-  // Of the last step that was asked for.
+  // The lengths of the last step that was asked for.
   mutable int64_t lengths_step_ ABSL_GUARDED_BY(lengths_mutex_) = -1;
   mutable std::shared_ptr<const std::vector<PartLengths>> lengths_ ABSL_GUARDED_BY(lengths_mutex_);
 };
@@ -106,9 +106,9 @@ absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_
 // XXH3 over everything in `sample`: lane, step, tokens, targets, order. Depends on nothing else.
 uint64_t SampleDigest(const TextSample& sample);
 
-// Of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below 2^53 are
-// exact in double in any order, so ranks can sum theirs together with the gradient, and any
-// number of ranks gets the same. Exact up to 2^21 lanes.
+// The digest of all lanes of a step: the sums of the digests' halves. Sums of whole numbers below
+// 2^53 are exact in double in any order, so ranks can sum theirs together with the gradient, and
+// any number of ranks gets the same. Exact up to 2^21 lanes.
 struct StepDigest {
   double high = 0;
   double low = 0;

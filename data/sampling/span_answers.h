@@ -21,7 +21,7 @@ struct WindowPrediction {
   std::vector<SpanCandidate> candidates;
   // How likely it is that there is no answer, of networks with a class for that: a logit.
   double answer_logit = std::numeric_limits<double>::quiet_NaN();
-  // Of networks without one: the log probability of the span that is [CLS] alone.
+  // For networks without one: the log probability of the span that is [CLS] alone.
   double null_log_probability = std::numeric_limits<double>::quiet_NaN();
 };
 

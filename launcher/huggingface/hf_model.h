@@ -36,7 +36,7 @@ std::string HfConfigText(const HfFamily& family, const RunConfig& config, int64_
                          DType dtype, const data::VocabIds& ids,
                          const std::vector<std::string>& classes = {});
 
-// The same for a run that was imported: `original` with every key it has, known to us or not.
+// The config.json of a run that was imported: `original` with every key it has, known to us or not.
 // Changed are the architecture's name and the element type, which describe the weights file of the
 // export; and what HfFamily::UpdateConfig says. Without `dtype` the type stays, too, and with
 // HfFamily::Names::keeps_storage a name that is there and of this family.
@@ -115,7 +115,7 @@ class HfWeights {
   // "'file': tensor 'name'"
   std::string Where(const Tensor& tensor) const;
   absl::Status Missing(const HfFamily& family, const FileTensor& tensor) const;
-  // Of tensors that no table has; at least one.
+  // The fault of tensors that no table has; at least one.
   absl::Status Unknown(const std::vector<const Tensor*>& tensors) const;
   absl::Status CheckTensors(const HfFamily& family, const TensorTable& tensors,
                             const HfHead* head) const;

@@ -20,8 +20,8 @@
 namespace anyorder::launcher {
 
 struct WeightFileOptions {
-  // Of all tensors: kFloat32 or kBFloat16, rounded to nearest even. Without: as imported weights
-  // had each (originals.h), else kFloat32.
+  // The type of all tensors: kFloat32 or kBFloat16, rounded to nearest even. Without: as imported
+  // weights had each (originals.h), else kFloat32.
   std::optional<DType> dtype;
   int64_t max_shard_bytes = 0;  // bytes of tensors in a file; 0: no limit
 };

@@ -239,7 +239,7 @@ absl::StatusOr<std::vector<const Prediction*>> MatchPredictions(
     std::string key = KeyOf(prediction, is_by_number);
     if (by_key.count(key) > 0) unknown.push_back(std::move(key));
   }
-  return DataLoss(unknown.size(), " predictions are of no example of '", gold.path,
+  return DataLoss(unknown.size(), " predictions belong to no example of '", gold.path,
                   "': ", FirstFew(unknown), "; predict the same file");
 }
 

@@ -17,7 +17,7 @@ namespace anyorder::launcher {
 
 struct Gold {
   std::string path;
-  // Of official tasks their name, also where a dataset remembers it; "": none.
+  // The name of an official task, also where a dataset remembers it; "": none.
   std::string task;
   ExampleTask kind = ExampleTask::kClassification;
   bool is_squad_2 = false;           // questions may have no answer

@@ -27,23 +27,23 @@ struct Prediction {
   std::string id;      // what the official files call the example; "": nothing
   std::string text;    // as it was typed; "" of examples from a file or of several parts
 
-  // Of classes and choices: a probability for each. `classes` are their names; empty of choices,
+  // For classes and choices, a probability for each. `classes` are their names; empty of choices,
   // which are numbers.
   std::vector<std::string> classes;
   std::vector<double> probabilities;
   int32_t given_label = -1;  // that the example came with
 
-  // Of words that have tags: for each word a probability of each of `classes`; all 0 of one that
+  // For words that have tags, for each word a probability of each of `classes`; all 0 of one that
   // was not read. And the tags that the example came with, or none.
   std::optional<std::vector<std::vector<double>>> word_probabilities;
   std::vector<std::string> given_tags;
 
-  // Of regression.
+  // The score, for regression.
   std::optional<double> score;
   std::optional<double> given_score;
 
-  // Of questions about a passage: the best first, no two of one text; and how likely it is that
-  // there is no answer, in any unit. `answer` is "" where that is what is said.
+  // The answers to a question about a passage: the best first, no two of one text; and how likely
+  // it is that there is no answer, in any unit. `answer` is "" where that is what is said.
   std::optional<std::string> answer;
   std::vector<PredictedAnswer> answers;
   std::optional<double> null_score;

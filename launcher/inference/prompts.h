@@ -40,7 +40,7 @@ absl::StatusOr<std::string> TextOf(const nlohmann::json& value, const std::strin
 // The field of that name; FailedPrecondition also if there is none.
 absl::StatusOr<std::string> TextField(const nlohmann::json& object, const std::string& name);
 
-// The same lines with the field `text` of objects. FailedPrecondition for a file without any.
+// Reads such lines with the field `text` of objects. FailedPrecondition for a file without any.
 absl::StatusOr<std::vector<InputLine>> ReadPromptLines(const std::string& path,
                                                        ObjectLines objects);
 // The texts of those of kNowhere: an empty line is an empty prompt.

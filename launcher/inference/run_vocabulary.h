@@ -34,7 +34,7 @@ class RunVocabulary {
   // By id. Of a tokenizer.json their texts are the bytes that they add to a text, and special
   // tokens without a role in ids() are text: they may be part of a chat template.
   const std::vector<data::VocabularyPiece>& pieces() const { return pieces_; }
-  // Of special tokens; -1: there is none.
+  // The ids of special tokens; -1: there is none.
   const data::VocabIds& ids() const { return ids_; }
   // Whether it is a tokenizer.json, which encodes a text as it is written, and knows the special
   // tokens of a chat template (data::kTemplateMark).
@@ -64,10 +64,10 @@ class RunVocabulary {
   std::vector<data::VocabularyPiece> pieces_;
   std::vector<std::string> texts_;  // of each piece
   bool adds_space_ = true;
-  // Of SentencePiece.
+  // SentencePiece's.
   data::LetterCase letter_case_ = data::LetterCase::kCased;
   std::unique_ptr<data::Tokenizer> tokenizer_;
-  // Of a tokenizer.json.
+  // A tokenizer.json's.
   std::string script_;                                       // tokenize_texts.py
   mutable std::unique_ptr<data::TokenizerProcess> process_;  // null: to be started again
 };

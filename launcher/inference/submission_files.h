@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
 absl::Status CheckSubmission(const std::string& task, const std::string& input,
                              const std::string& directory, const std::string& option);
 
-// Of a ranking task (gold.h): the rows of `gold` as predictions of its row task's classes; of each
+// For a ranking task (gold.h): the rows of `gold` as predictions of its row task's classes; of each
 // question the candidate with the highest probability is right, the first of equal ones. The
 // predictions are of rows, then a question with one candidate has the class of its prediction; or
 // of choices, with the identifiers of rows as theirs, separated by commas, where a row in several

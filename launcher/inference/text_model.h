@@ -51,7 +51,7 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
 // it where `choice` takes weights of which the checkpoint has an average, too.
 absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
 
-// Of its special tokens; -1: there is none, and the model needs none.
+// The ids of its special tokens; -1: there is none, and the model needs none.
 VocabularyIds SpecialTokens(const RunVocabulary& vocabulary);
 
 }  // namespace anyorder::launcher

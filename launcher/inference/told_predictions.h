@@ -25,8 +25,8 @@ class TellPredictions {
  public:
   using Sink = std::function<absl::Status(Prediction)>;
 
-  // Of the examples of the dataset in `directory`; `dataset` must outlive it. `answers`: which
-  // spans count. DataLoss.
+  // Predictions of the examples of the dataset in `directory`; `dataset` must outlive it.
+  // `answers`: which spans count. DataLoss.
   static absl::StatusOr<TellPredictions> Create(const std::string& directory,
                                                 const data::Dataset& dataset,
                                                 const TaskConfig& task,

@@ -32,7 +32,7 @@ struct LastCommit {
   absl::Duration age;
 };
 
-// Of all steps that count.
+// The sums of all steps that count.
 struct StepSums {
   std::optional<double> eval_loss;  // the last one
   std::vector<NamedMean> eval_means;
@@ -69,7 +69,7 @@ struct StatusFacts : StepSums {
   int64_t redone_steps = 0;                // lost in a crash and recomputed
   absl::Duration wall;                     // from each start to the last that is known of it
   std::optional<absl::Duration> per_step;  // wall time of late; with all that comes between steps
-  // Of late, of the time in steps; 0: not known.
+  // The rate of late, of the time in steps; 0: not known.
   double tokens_per_second = 0;
   double tokens_per_second_per_device = 0;
   double mfu = 0;
@@ -129,7 +129,8 @@ struct StatusOptions {
   std::string run_dir;
   bool json = false;
   std::optional<double> watch_seconds;  // look again after so long, until the run is done
-  // Of `inspect --verify`: checkpoints of the run whose every byte was compared with its checksum.
+  // What `inspect --verify` found: checkpoints of the run whose every byte was compared with its
+  // checksum.
   std::optional<int64_t> verified_checkpoints;
 };
 

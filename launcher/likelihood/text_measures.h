@@ -15,8 +15,9 @@ using TokenNumbers = std::vector<int32_t>;
 // 2016, "A Diversity-Promoting Objective Function", section 5.2.) NaN without n-grams.
 double DistinctNgrams(const std::vector<TokenNumbers>& texts, int64_t n);
 
-// Of the distribution of tokens within a text, nats: -sum_v c_v/T log(c_v/T) for counts c_v of T
-// tokens, 0 of an empty text. (BD3-LM's release, metrics.py, of the judging model's tokens.)
+// The entropy of the distribution of tokens within a text, nats: -sum_v c_v/T log(c_v/T) for counts
+// c_v of T tokens, 0 of an empty text. (BD3-LM's release, metrics.py, of the judging model's
+// tokens.)
 double TokenEntropy(const TokenNumbers& text);
 
 // The share of a text's n-grams that came before in it: 1 - different ones / all. (seq-rep-n of

@@ -192,12 +192,12 @@ struct CommandText {
   std::vector<CommandText> commands;
 };
 
-// Without subcommands and options that are not in --help.
+// Describes `app` without the subcommands and options that --help does not list.
 CommandText DescribeCommand(const CLI::App& app);
 
 // "hf|run", or the kind of value.
 std::string ArgumentText(const OptionText& option);
-// Its sentence, and what it is where it is not given.
+// The option's help sentence, with its default value.
 std::string HelpText(const OptionText& option);
 
 inline constexpr char kFrontProgram[] = "anyorder";

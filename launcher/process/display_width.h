@@ -21,7 +21,7 @@ int64_t DisplayWidth(absl::string_view text);
 // with what they mark.
 absl::string_view FittingPrefix(absl::string_view text, int64_t columns);
 
-// The same, filled up with blanks to exactly `columns`.
+// The text cut so, and filled up with blanks to exactly `columns`.
 std::string PaddedToWidth(absl::string_view text, int64_t columns);
 
 // `text` as neither a terminal takes it for a command nor XML refuses it: of a control character
@@ -29,7 +29,7 @@ std::string PaddedToWidth(absl::string_view text, int64_t columns);
 // what makes text around it run backwards (Unicode's embeddings, overrides and isolates).
 std::string Displayable(absl::string_view text);
 
-// The same of text of several lines, whose ends stay; a tab takes the same room wherever it is.
+// Displayable text of several lines, whose ends stay; a tab takes the same room wherever it is.
 std::string DisplayableLines(absl::string_view text);
 
 // Broken at blanks into lines of at most `columns`, where no single word is wider, each after
@@ -40,7 +40,8 @@ std::string Wrapped(absl::string_view text, const std::string& indent, int64_t c
 // Whether the user's locale has characters beyond ASCII.
 bool TerminalKnowsUnicode();
 
-// Of the terminal that is standard output; 24 x 80 where there is none, or it does not say.
+// The size of the terminal that is standard output; 24 x 80 where there is none, or it does not
+// say.
 winsize TerminalSize();
 
 }  // namespace anyorder::launcher

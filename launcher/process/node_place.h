@@ -46,8 +46,8 @@ struct NodeScratch {
 // step of a job.
 absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,
                                         const std::string& parent);
-// Those that were written down last. InvalidArgument if none were; PermissionDenied if they are
-// not, or no longer, private directories of this user.
+// The directories that were written down last. InvalidArgument if none were; PermissionDenied if
+// they are not, or no longer, private directories of this user.
 absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::string& node);
 // Removes them, and the record of them. What is not a private directory of this user stays: the
 // name may be another user's by now.

@@ -22,7 +22,7 @@ struct PairFeatureOptions {
 };
 
 struct PairFeatures {
-  // Of each topic and each of its documents.
+  // Features of each topic and each of its documents.
   std::vector<std::vector<KernelFeatures>> topics;
   int64_t max_length = 0;  // what it came to
   int64_t num_cut = 0;     // documents that are longer than that

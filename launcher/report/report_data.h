@@ -33,7 +33,7 @@ enum ReportCurve {
   kNumReportCurves
 };
 
-// Of the finite values of a bucket; the others are only counted.
+// The extent of the finite values of a bucket; the others are only counted.
 struct Extent {
   double min = std::numeric_limits<double>::infinity();
   double max = -std::numeric_limits<double>::infinity();

@@ -16,7 +16,7 @@ namespace anyorder::launcher {
 struct ImportedRun {
   explicit ImportedRun(const std::string& run_dir);
 
-  // Of an existing run directory.
+  // Whether the run directory is that of an imported run.
   bool exists() const;
   // "cased" or "uncased", as `anyorder prep --case` has it: what tokenizer_config.json says of the
   // text that the weights know. "" if it says nothing.

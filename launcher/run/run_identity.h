@@ -19,7 +19,7 @@ struct RunIdentity {
   int64_t attempt = 0;
 };
 
-// Of the next start. A new run gets a random name.
+// The identity of the next start. A new run gets a random name.
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths);
 
 // With the lease in hand. The first start writes the run's name down. AlreadyExists if another

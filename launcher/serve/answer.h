@@ -37,7 +37,7 @@ std::vector<nlohmann::ordered_json> Respond(TextService& service,
                                             const std::vector<absl::StatusOr<std::string>>& lines,
                                             const RequestLimits& limits);
 
-// The same where nothing is computed: the error `why` for each line.
+// The answers where nothing is computed: the error `why` for each line.
 std::vector<nlohmann::ordered_json> Refuse(const std::vector<absl::StatusOr<std::string>>& lines,
                                            const absl::Status& why);
 

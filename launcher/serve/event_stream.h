@@ -16,7 +16,7 @@
 
 namespace anyorder::launcher {
 
-// Of one thread.
+// Used by one thread.
 class EventStream {
  public:
   EventStream(OpenAiHead head, OpenAiRequest request, std::vector<std::shared_ptr<Ticket>> tickets);

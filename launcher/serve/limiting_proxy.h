@@ -89,14 +89,14 @@ class LimitingProxy {
   void ReadBody(Client& client, absl::Time now);
   bool Relay(Client& client, absl::Time now);
   UniqueFd Connect() const;
-  // Of errno; once a minute.
+  // Tells of errno, once a minute.
   void Warn(const char* what, absl::Time now);
 
   const std::string library_;
   const size_t max_connections_;
   const ConnectionLimits limits_;
 
-  // Of the thread.
+  // The thread's own.
   UniqueFd listener_;
   int64_t num_accepted_ = 0;
   absl::Time next_accept_ = absl::InfinitePast();

@@ -38,8 +38,9 @@ class Ticket {
   // Returns after `limit` at the latest; at once if there is an answer, or a token that
   // TakeTokens has not returned yet. Whether there is an answer.
   bool Await(absl::Duration limit);
-  // Those that came since the last call, in the order of writing: of completions that stream. Each
-  // comes once, also where a batch is computed again because another request in it has a fault.
+  // The tokens that came since the last call, in the order of writing: of completions that stream.
+  // Each comes once, also where a batch is computed again because another request in it has a
+  // fault.
   std::vector<SampledToken> TakeTokens();
   // Nobody wants the answer any more: if nothing computes it yet, nothing will, and its place in
   // the queue is free.

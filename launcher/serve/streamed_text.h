@@ -7,7 +7,7 @@
 
 namespace anyorder::launcher {
 
-// Of one thread.
+// Used by one thread.
 class StreamedText {
  public:
   // Only of a method that writes from left to right does what it has written begin the text; of

@@ -49,7 +49,7 @@ inline constexpr TraceColour kTraceColours[] = {
     {222, "#ffd787", true}, {215, "#ffaf5f", true}, {209, "#ff875f", true}, {203, "#ff5f5f", true},
     {168, "#d75f87", true}, {133, "#af5faf", true}, {97, "#875faf", false}, {61, "#5f5faf", false},
 };
-// Of kTraceColours, for pass `pass` of `passes`.
+// The index of kTraceColours for pass `pass` of `passes`.
 size_t ColourOfPass(int64_t pass, int64_t passes);
 
 // Where tokens go: lines are broken before words, inside of them only where a word is too wide for

@@ -20,7 +20,7 @@ namespace anyorder::launcher {
 // times a second, however many nodes a job has.
 class FollowedFiles {
  public:
-  // Those in `directory` whose names begin with `prefix`.
+  // Follows the files in `directory` whose names begin with `prefix`.
   FollowedFiles(std::string directory, std::string prefix);
 
   using Taker = absl::FunctionRef<void(const std::string& path, absl::string_view bytes)>;

@@ -57,7 +57,7 @@ absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duratio
 
 // The nodes that a job holds now: those it was given without those that failed (sbatch --no-kill).
 absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job);
-// Of these nodes, those that Slurm expects to run something, in the same order.
+// The nodes among these that Slurm expects to run something, in the same order.
 absl::StatusOr<std::vector<std::string>> UsableNodes(const std::vector<std::string>& nodes);
 // "n1 idle": whether a node in this state (sinfo %T) can run a step.
 bool StateIsUsable(absl::string_view state);

@@ -73,7 +73,7 @@ class HealthServer {
   const ckpt::LauncherEndpoint endpoint_;
   const UniqueFd listener_;
 
-  // Of the thread.
+  // The thread's own.
   std::list<Service> services_;
   absl::Time spoke_ = absl::InfinitePast();
   bool has_warned_ = false;  // of a wrong token

@@ -60,8 +60,8 @@ struct PaceRecorderOptions {
   absl::Duration end_limit = absl::Seconds(5);
 };
 
-// Of one start. Writes both files at each interval and when a rank is named, in a thread of its
-// own: a file system that stalls holds nobody up for longer than `end_limit`. Thread-safe.
+// The pace of one start. Writes both files at each interval and when a rank is named, in a thread
+// of its own: a file system that stalls holds nobody up for longer than `end_limit`. Thread-safe.
 class PaceRecorder {
  public:
   explicit PaceRecorder(PaceRecorderOptions options);

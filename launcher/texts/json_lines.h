@@ -25,7 +25,7 @@ class JsonLines {
 
   // The line is in the file when this returns. Bytes that are not UTF-8 become U+FFFD.
   absl::Status Write(const nlohmann::ordered_json& object);
-  // The same of any text.
+  // Writes any text.
   absl::Status WriteText(const std::string& text);
   absl::Status Close();
 

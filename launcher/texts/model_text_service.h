@@ -42,7 +42,7 @@ class ModelTextService final : public TextService {
                                     std::vector<int32_t>* prompt) const;
   // InvalidArgument for options that the model cannot write with.
   absl::Status CheckWrite(const WriteOptions& options) const;
-  // The same, and for what else is wrong with a request to Fill whatever its text is.
+  // Checks this, and what else is wrong with a request to Fill whatever its text is.
   absl::Status CheckFill(const FillRequest& request) const;
 
   const TextModel& model() const { return model_; }

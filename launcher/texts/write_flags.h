@@ -26,7 +26,7 @@ void SetMethod(const std::string& name, WriteOptions& options);
 // model's, and of WriteOptions::Validate.
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts);
 
-// The same facts with the methods that fill blanks, if there are any.
+// The facts with the methods that fill blanks, if there are any.
 ModelFacts FactsForFilling(ModelFacts facts);
 
 }  // namespace anyorder::launcher

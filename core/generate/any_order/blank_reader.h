@@ -21,7 +21,7 @@ struct BlankQuestion {
   std::vector<int64_t> positions;
 };
 
-// Of networks of the families kMasked, kBlocks and kTwoStream.
+// Reads networks of the families kMasked, kBlocks and kTwoStream.
 //   kMasked     everybody sees everybody, so each pass computes the whole text; with a BlockCache
 //               less, once it has been computed for the part.
 //   kBlocks     a pass computes the part, and finished blocks before it once. It sees at most

@@ -49,7 +49,7 @@ class LaneText {
   TokenDistribution Plain(int64_t position, const std::vector<double>& logits) const {
     return Allowed(TokenCuts(), position, logits);
   }
-  // The same of one of them.
+  // The probability of one of them.
   double Probability(int64_t position, const std::vector<double>& logits, int32_t token) const {
     const AllowedTokens allowed = AllowedAt(position);
     double largest = -std::numeric_limits<double>::infinity();

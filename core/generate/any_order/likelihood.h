@@ -32,8 +32,9 @@ struct ScoreOptions {
 
 struct LogLikelihood {
   double log_prob = 0;  // nats
-  // Of the bound's estimate, as if samples were independent; from one sample infinite. Counts of
-  // masks are spread evenly, which makes the real one smaller: masks of one count vary less.
+  // The standard error of the bound's estimate, as if samples were independent; infinite from one
+  // sample. Counts of masks are spread evenly, which makes the real one smaller: masks of one count
+  // vary less.
   double standard_error = 0;
   bool is_exact = true;  // else a lower bound of the model's log-probability
   // Whether writing the asked tokens with temperature 0 gives this text: in order, or of masked

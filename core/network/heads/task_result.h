@@ -21,8 +21,8 @@ struct TaskResult {
   // In evaluation of spans: F1 of the tokens of the likeliest one and of the window's answer; 1
   // where both are none, 0 where one is.
   double span_f1 = 0;
-  // Of classes, or of as many choices as there are; or the one score. With tags: of the classes of
-  // each word, one word after the other, as many as fit.
+  // The logits of classes, or of as many choices as there are; or the one score. With tags, those
+  // of the classes of each word, one word after the other, as many as fit.
   std::vector<float> logits;
   std::vector<int32_t> tags;  // with tags: the likeliest class of each of these words
   // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which

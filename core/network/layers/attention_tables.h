@@ -32,8 +32,8 @@ class GlobalSlots {
   void Prepare(const StepContext& context, const RotaryAngles& rotary);
 
   bool empty() const { return row_ids_.host.empty(); }
-  // Of the device:
-  // `lim` and `grp` of all rows for the first call: global ones see nothing.
+  // In the device's memory: `lim` and `grp` of all rows for the first call: global ones see
+  // nothing.
   const int32_t* local_lim() const { return local_lim_.data(); }
   const int32_t* local_grp() const { return local_grp_.data(); }
   // The second call's rows, [B * G]; entries over see nothing.

@@ -22,7 +22,7 @@ void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight
 // Overwrites dweight and dbias, those of them that are not null, from dy, the gradient of such a y.
 void DenseGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                     TensorView dweight, TensorView dbias);
-// The same of a projection y = x weight + bias.
+// The gradients of a projection y = x weight + bias.
 void ProjectionGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                          TensorView dweight, TensorView dbias);
 

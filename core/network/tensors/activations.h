@@ -129,7 +129,7 @@ struct Activations {
   TensorView dnorm;      // [2, d] G, what memory adds to a LayerNorm's gradients
   TensorView dglobal_attended, dglobal_q;  // [B * G, HD] T
   TensorView dglobal_k, dglobal_v;         // [B * K, HD] T
-  // Of adapters: x a^T, or its gradient, and those of keys and values; null without.
+  // Scratch of adapters: x a^T, or its gradient, and those of keys and values; null without.
   TensorView low_rank;                // [most rows that a projection has, rank] T
   TensorView low_rank_k, low_rank_v;  // [B * K, rank] T
   TensorView dbiases;    // [3, HD] G, one layer's share of biases that all layers share
@@ -138,7 +138,8 @@ struct Activations {
 
   // Sizes every tensor and allocates them together. ResourceExhausted if they do not fit.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);
-  // The same without the operations' workspaces, which the backend knows; allocates nothing.
+  // The bytes that Allocate takes without the operations' workspaces, which the backend knows;
+  // allocates nothing.
   static int64_t LeastBytes(const NetworkShape& shape);
   int64_t bytes() const { return storage == nullptr ? 0 : storage->size_bytes(); }
 

@@ -10,7 +10,7 @@
 
 namespace anyorder {
 
-// Of a LayerNorm, or an RMSNorm, whose beta is null.
+// The parameters of a LayerNorm, or of an RMSNorm, whose beta is null.
 template <typename View>
 struct NormParameters {
   View gamma, beta;

@@ -48,7 +48,7 @@ class MemoryRing {
   static absl::StatusOr<MemoryRing> Create(const ModelConfig& model, const BatchShape& shape,
                                            int64_t lanes, kernels::Backend& backend);
 
-  // Of lanes [first, first + lanes).
+  // The ring of lanes [first, first + lanes).
   RingView View(int64_t first, int64_t lanes) const;
   // After all lanes' steps: what they left is the newest memory.
   void Advance();

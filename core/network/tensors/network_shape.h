@@ -25,7 +25,7 @@ struct NetworkShape {
     return model.dtype == ComputeType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   }
   int64_t heads_dim() const { return model.num_heads * model.head_dim; }
-  // Of keys and of values.
+  // The width of keys, and of values.
   int64_t keys_dim() const { return model.kv_heads() * model.head_dim; }
   int64_t num_targets() const { return batch.batch_size * batch.targets; }
 

@@ -222,7 +222,8 @@ class ParameterWalk {
   void FeedForward(View& weight, View& bias, const char* name, const Shape& shape) {
     Dense(weight, model_.ffn_biases ? &bias : nullptr, name, shape);
   }
-  // Of two inputs side by side, whose matrices are [2, d, d] here and [d, 2 d] in Hugging Face's.
+  // A dense layer of two inputs side by side, whose matrices are [2, d, d] here and [d, 2 d] in
+  // Hugging Face's.
   void DensePair(View& weight, View& bias, const char* name) {
     const int64_t dim = model_.model_dim;
     Add(&weight, name, ".weight", {2, dim, dim}, {2 * dim, dim}, ParameterInit::kWeights);

@@ -36,7 +36,7 @@ struct ParameterInfo {
   int64_t offset = 0;  // first element in the flat space
   ParameterInit init = ParameterInit::kWeights;
   bool decays = true;  // whether weight decay applies (all but LayerNorm and dense biases)
-  // Of the input, and of what all layers share, all layers; of heads, 0, like the last layer.
+  // The input, and what all layers share, count all layers; heads count 0, like the last layer.
   int64_t layers_above = 0;
 
   int64_t end() const { return offset + shape.num_elements(); }
@@ -60,7 +60,7 @@ class ParameterLayout {
 
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   int64_t num_elements() const { return num_elements_; }
-  // Those of the second space.
+  // The parameters of the second space.
   const std::vector<ParameterInfo>& frozen() const { return frozen_; }
   int64_t num_frozen_elements() const { return num_frozen_elements_; }
   bool Contains(absl::string_view name) const;

@@ -96,7 +96,8 @@ class Evaluator {
   Transformer* transformer_ = nullptr;
   MemoryRing memory_;                     // of lanes_
   std::vector<std::string> entity_tags_;  // names of classes that are tags of entities, or empty
-  // Of a dataset of labelled examples, or their windows, each of which is scored once; else 0.
+  // The size of a dataset of labelled examples, or of their windows, each of which is scored once;
+  // else 0.
   int64_t num_examples_ = 0;
   int64_t warmup_batches_ = 0;
   int64_t scored_batches_ = 0;

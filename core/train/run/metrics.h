@@ -58,7 +58,7 @@ struct StepMetrics {
   bool skipped = false;  // something was not finite: weights and memory are as before
   std::string samples;   // data::StepDigest of what all lanes read
   double tokens_per_second = 0;
-  // The same for each rank's device, and the share that the step's arithmetic has of what the
+  // The rate of each rank's device, and the share that the step's arithmetic has of what the
   // devices could do at most (run/device.h); 0: no peak is known.
   double tokens_per_second_per_device = 0;
   double mfu = 0;
@@ -123,7 +123,7 @@ class MetricsStream {
   // that was read (a restart rewrites it): all its lines come again.
   absl::Status Read(absl::FunctionRef<void()> start_over,
                     absl::FunctionRef<void(StepMetrics)> take);
-  // The same with the line that each stands in.
+  // Reads them, too, with the line that each stands in.
   absl::Status ReadLines(absl::FunctionRef<void()> start_over,
                          absl::FunctionRef<void(StepMetrics, absl::string_view line)> take);
 

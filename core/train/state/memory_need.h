@@ -27,7 +27,7 @@ struct MemoryNeed {
 // REQUIRES: a configuration that is valid for `ranks` ranks, with an objective that can be made.
 // Takes no longer for a larger model.
 MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_t ranks);
-// Of one checkpoint, without headers.
+// The size of one checkpoint, without headers.
 double CheckpointBytes(const RunConfig& config, int64_t vocab_size);
 
 // Where ranks compute.

@@ -52,7 +52,7 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
 // `train.init_from` does it at the first step, for the very same network but its heads. `anyorder
 // import --format run` makes a run directory of them, also for a longer model.
 
-// Of [train] init_from.
+// What [train] init_from names.
 struct WarmStart {
   std::unique_ptr<const ckpt::Checkpoint> checkpoint;
   WeightReader weights;  // its

@@ -66,9 +66,9 @@ class TrainingState {
   // What is not trained [layout.num_frozen_elements()], in the activation dtype: no part of the
   // state, for LoadFrozenWeights to fill. Null without adapters.
   TensorView frozen() { return frozen_; }
-  // The same with the room that the optimizer gathers them with.
+  // The weights with the room that the optimizer gathers them with.
   TensorView gathered_weights() { return gathered_weights_; }
-  // Of microbatch `index` of this rank; null without memory.
+  // The memory of microbatch `index` of this rank; null without memory.
   RingView memory(int64_t index) const {
     return memory_.View(index * config_.train.micro_batch_size, config_.train.micro_batch_size);
   }
@@ -114,7 +114,7 @@ using FillPiece = std::function<absl::Status(int64_t begin, int64_t end, void* d
 
 // Overwrites `target` with what `fill` makes of each piece, in order. The first error ends it.
 absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill);
-// The same, but `data` holds the elements as they are.
+// Overwrites `target`, too, but `data` holds the elements as they are.
 absl::Status EditInPieces(TensorView target, kernels::Backend& backend, const FillPiece& edit);
 
 }  // namespace anyorder

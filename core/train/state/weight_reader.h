@@ -28,7 +28,7 @@ namespace anyorder {
 
 // The checkpoint's tensor [parameters] of all trained weights in fp32.
 inline constexpr char kMasterTensor[] = "master";
-// The same of their average, in checkpoints of runs that keep one (optimizer.ema_decay).
+// The tensor of their average, in checkpoints of runs that keep one (optimizer.ema_decay).
 inline constexpr char kAverageTensor[] = "ema";
 
 // Which of a checkpoint's weights: the average where there is one, as models that are trained with
@@ -68,7 +68,7 @@ class WeightReader {
   // What is saved alone: with adapters, these and all else that is trained; without parameters().
   static WeightReader OfTrained(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
 
-  // Of the whole network, in its order.
+  // The parameters of the whole network, in its order.
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
   int64_t num_elements() const { return parameters_.empty() ? 0 : parameters_.back().end(); }
   bool has_adapters() const { return base_ != nullptr; }

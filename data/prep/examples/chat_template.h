@@ -37,7 +37,7 @@ class ChatTemplate {
 
   // The prompt, which ends where the last message's content begins, and the answer, that content
   // and what closes it; both with kTemplateMark. REQUIRES a message.
-  // Of the tokenizer's own template both are what tokenize_texts.py takes in their place.
+  // With the tokenizer's own template both are what tokenize_texts.py takes in their place.
   std::pair<std::string, std::string> Render(absl::Span<const ChatMessage> messages) const;
 
   bool is_tokenizers() const { return is_tokenizers_; }

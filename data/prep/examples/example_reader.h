@@ -103,12 +103,12 @@ absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std
 absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
                                              LetterCase letter_case, InvalidUtf8 invalid_utf8);
 
-// The same of a passage, which becomes the next part of `example`, and its `passage`.
+// Cleans a passage, which becomes the next part of `example`, and its `passage`.
 inline constexpr size_t kMaxPassageBytes = 1 << 20;
 absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
                         InvalidUtf8 invalid_utf8, WrittenExample& example);
 
-// The same of a word, which becomes the next of kTokens' `example.words`, and of its only part.
+// Cleans a word, which becomes the next of kTokens' `example.words`, and of its only part.
 absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
                      InvalidUtf8 invalid_utf8, WrittenExample& example);
 

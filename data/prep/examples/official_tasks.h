@@ -86,10 +86,10 @@ class OfficialReading {
   // Cleans `text` and adds it to `example`. Errors: as CleanExampleText.
   absl::Status AddText(std::string_view text, const std::string& name,
                        WrittenExample& example) const;
-  // The same of the passage of kSpans.
+  // Adds the passage of kSpans in the same way.
   absl::Status AddPassage(std::string_view text, const std::string& name,
                           WrittenExample& example) const;
-  // The same of the next word of kTokens.
+  // Adds the next word of kTokens in the same way.
   absl::Status AddWord(std::string_view text, const std::string& name,
                        WrittenExample& example) const;
   // Passes `example` on, of which the kind may be missing. Errors: DataLoss if its identifier was

@@ -28,7 +28,7 @@ inline int64_t TableOrigin(const AttentionProblem& p) {
   return p.num_distances - 1 + p.min_distance;
 }
 
-// Of rows at positions `span`, with keys at `key_positions`.
+// Makes a group of rows at positions `span`, with keys at `key_positions`.
 inline RowGroup MakeRowGroup(const AttentionProblem& p, int64_t row, int64_t count,
                              const Range& span, const Range& key_positions) {
   return {row, count, Max(0, key_positions.min - span.max + TableOrigin(p)),
@@ -121,7 +121,7 @@ inline void SkewedBandScores(const AttentionProblem& p, const HeadTask& task,
   }
 }
 
-// The same for any key positions. window: [kPanelRows][distance_columns] floats.
+// Band scores for any key positions. window: [kPanelRows][distance_columns] floats.
 template <class Number>
 inline void GatheredBandScores(const AttentionProblem& p, const HeadTask& task,
                                const RowBlock<typename Number::Element>& block,

@@ -147,7 +147,7 @@ struct PhiloxInput {
   uint32_t key0;
   uint32_t key1;
 };
-// Of each lane's block the words 0 to 3, in the low halves; the high ones may hold anything.
+// The words 0 to 3 of each lane's block, in the low halves; the high ones may hold anything.
 struct PhiloxWords {
   Wide c[4];
 };

@@ -62,8 +62,8 @@ constexpr int RowOfSlot(int slot) {
   if constexpr (Tile::kTable) return slot;
   return 8 * (slot % 16) + slot / 32 + 4 * (slot / 16 % 2);
 }
-// Of a content tile, which column its row a and the key at column 0 meet at: in 16-byte chunks, and
-// the rest that moves the operand and what is stored.
+// For a content tile, which column its row a and the key at column 0 meet at: in 16-byte chunks,
+// and the rest that moves the operand and what is stored.
 constexpr int ContentShiftChunks(int slot) { return 15 - slot % 16; }
 constexpr int ContentOperandShift(int warp) { return 3 - warp; }
 constexpr int ContentStoreShift(int half) { return 4 * (1 - half); }

@@ -73,7 +73,7 @@ void MakeRingPlan(const AttentionProblem<BFloat16>& in, const RingPlan& plan, St
 // Rows whose form is kRingForm: out and lse.
 void AttentionRingForward(const AttentionForwardParams<BFloat16>& params, const RingPlan& plan,
                           StreamView stream);
-// The same rows of params.scores.group: dq and `scores`.
+// Computes dq and `scores` for these rows of params.scores.group.
 void AttentionRingBackward(const AttentionBackwardParams<BFloat16>& params, const RingPlan& plan,
                            StreamView stream);
 

@@ -133,7 +133,7 @@ struct BackwardScratch {
   float* position_parts;
   float* segment_parts;
   float* bias_lanes;  // [B, R', H]
-  // Of one group.
+  // The scratch of one group.
   T* probabilities;
   T* gradients;
   int32_t* hulls;

@@ -62,7 +62,7 @@ struct AttentionProblem {
   ANYORDER_HOST_DEVICE bool HasPosition() const { return num_tables > 0 && num_distances > 0; }
   ANYORDER_HOST_DEVICE int64_t model_dim() const { return int64_t{num_heads} * head_dim; }
   ANYORDER_HOST_DEVICE int64_t keys_dim() const { return int64_t{num_kv_heads} * head_dim; }
-  // Of the keys and values that a head reads.
+  // The index of the keys and values that a head reads.
   ANYORDER_HOST_DEVICE int KvHeadOf(int head) const { return head / heads_per_kv; }
   ANYORDER_HOST_DEVICE int64_t num_rows() const {
     return int64_t{batch_size} * (content_rows + query_rows);

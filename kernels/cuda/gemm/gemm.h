@@ -14,8 +14,8 @@
 
 namespace anyorder::kernels::cuda {
 
-// Of a bias, and of a place for sums, as the library gets it. It reads vectors of this size, and no
-// key tells algorithms by that address.
+// The alignment of a bias, and of a place for sums, as the library gets it. It reads vectors of
+// this size, and no key tells algorithms by that address.
 inline constexpr int kBiasAlignment = 16;
 
 // A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of

@@ -24,7 +24,7 @@ struct GemmOptions {
   bool writes_table = true;  // one rank of a job does
 };
 
-// Of which operand a product has the sums, too (GemmArgs::a_sum, b_sum).
+// The operand whose sums a product makes, too (GemmArgs::a_sum, b_sum).
 enum class GemmSum { kNone, kA, kB };
 
 // All that an algorithm may depend on.
@@ -64,7 +64,8 @@ using GemmAlgorithm = std::array<uint64_t, 8>;
 
 struct PinnedGemm {
   GemmAlgorithm algorithm = {};
-  // Of a product with a sum: its kernel makes that, too. Else a kernel of ours does, after it.
+  // Whether the kernel of a product with a sum makes that, too. Else a kernel of ours does, after
+  // it.
   bool fuses_sum = false;
 
   friend bool operator==(const PinnedGemm&, const PinnedGemm&) = default;

@@ -19,8 +19,8 @@ int64_t ColumnSumScratchElements(int64_t rows, int64_t columns);
 int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns);
 int64_t DigestScratchElements(int64_t bytes);
 int64_t AttentionScratchElements(const AttentionShape& shape);
-// Of AttentionBackwardArgs::workspace; grows with rows * keys up to 4 GiB, or what one lane and
-// head take.
+// The size of AttentionBackwardArgs::workspace; it grows with rows * keys up to 4 GiB, or what one
+// lane and head take.
 int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype);
 
 // How an operation multiplies matrices: the backend's Gemm.

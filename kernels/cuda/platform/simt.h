@@ -66,7 +66,7 @@ template <typename T>
 ANYORDER_DEVICE T WarpSum(T value) {
   return Butterfly(value, [](T a, T b) { return a + b; });
 }
-// Of integers.
+// The least of the warp's integers.
 template <typename T>
 ANYORDER_DEVICE T WarpMin(T value) {
   return Butterfly(value, [](T a, T b) { return b < a ? b : a; });

@@ -14,8 +14,8 @@ namespace anyorder::launcher {
 inline constexpr const char* kBertObjectives[] = {"bert", "longformer", "unilm", "unilm_seq2seq",
                                                   "masked_diffusion"};
 
-// Of other tasks: sequence and token classification, questions; the pooler where the run has no
-// next-sentence head; and position_ids, which older files have among the weights.
+// The heads of other tasks: sequence and token classification, questions; the pooler where the run
+// has no next-sentence head; and position_ids, which older files have among the weights.
 inline constexpr const char* kBertOtherHeads[] = {"pooler.", "cls.seq_relationship.", "classifier.",
                                                   "qa_outputs.", "embeddings.position_ids"};
 

@@ -32,7 +32,7 @@ namespace anyorder::launcher {
 enum class HfHeadKind {
   kLanguageModel,
   kNextSentence,
-  // Of tasks; a class of transformers each.
+  // Heads of tasks; a class of transformers each.
   kClasses,  // or a score
   kChoices,
   kConditionalSpans,
@@ -183,7 +183,7 @@ absl::StatusOr<const HfFamily*> FamilyOfType(absl::string_view model_type,
 
 // The family that this run's network comes closest to.
 const HfFamily& FamilyOfRun(const RunConfig& config);
-// The same among `family` and those that share its type; of equals, `family`.
+// The closest of `family` and those that share its type; of equals, `family`.
 const HfFamily& VariantOfRun(const HfFamily& family, const RunConfig& config);
 
 // Every setting with which no model of the family can be this run's network, each with both values:

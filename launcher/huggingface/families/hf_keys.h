@@ -34,7 +34,7 @@ struct HfConfig {
   bool ffn_residual_is_open = false;
   // Rows of a table of learned positions before that of the first token, which nobody uses.
   int64_t first_position = 0;
-  // Of models without a table of positions: the longest text that it was trained for; 0: unknown.
+  // For models without a table of positions: the longest text that it was trained for; 0: unknown.
   int64_t max_length = 0;
   // dit.cc: tokens a block of BD3-LM, and the width of the noise level's embedding, by which every
   // normalisation is modulated; 0: none is.
@@ -91,7 +91,7 @@ class HfKeys {
     if (reader_ != nullptr) reader_->Expect(key, value, why);
     Write(key, value);
   }
-  // The same of a summary of the sequence (HfConfig::other_summary), which nobody writes unless
+  // Fixes a key of a summary of the sequence (HfConfig::other_summary), which nobody writes unless
   // `is_written`.
   void Summary(const char* key, const Json& value, bool is_written = false);
   // What no key says: `field` is `value`. Where one does say it, but is visited otherwise, `key`.

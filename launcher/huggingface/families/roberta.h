@@ -11,7 +11,7 @@
 
 namespace anyorder::launcher {
 
-// Of the classes that begin with `name`, whose tensors begin with `prefix`.
+// The heads of the classes that begin with `name`, whose tensors begin with `prefix`.
 std::vector<HfHead> RobertaHeads(const std::string& name, const std::string& prefix);
 
 inline constexpr const char* kRobertaFinetuning[] = {"longformer_finetuning", "bert_finetuning"};

@@ -19,14 +19,14 @@ using DenseNames = std::vector<std::pair<std::string, std::string>>;
 HfHead DenseHead(const char* name, const std::string& architecture, const char* remedy,
                  const DenseNames& layers, HfHeadKind kind = HfHeadKind::kLanguageModel);
 
-// Of the last layer and, unless it is "", the pooler before it. Without `has_bias` the last has
-// none.
+// A head of the last layer and, unless it is "", the pooler before it. Without `has_bias` the last
+// has none.
 HfHead ClassesHead(const std::string& architecture, const std::string& pooler,
                    const std::string& output, bool has_bias = true);
 HfHead ChoicesHead(const std::string& architecture, const std::string& pooler,
                    const std::string& output);
 HfHead SimpleSpansHead(const std::string& architecture);
-// Of each token; `has_dropout`: HfHead's.
+// A head on each token; `has_dropout`: HfHead's.
 HfHead TagsHead(const std::string& architecture, bool has_dropout = true);
 
 // Erases from config.json what it says of labels if they are not `count`.

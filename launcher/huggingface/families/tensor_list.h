@@ -34,14 +34,14 @@ class TensorList {
     Plain(ours, theirs);
     MakeAlias(why);
   }
-  // Of the newest: FileTensor::is_exported, is_folded.
+  // These set, of the newest tensor, FileTensor::is_exported, is_folded.
   void ExportAlias() { tensors_.back().is_exported = true; }
   void MarkFolded() { tensors_.back().is_folded = true; }
   // A buffer that files of some versions hold beside the weights: an import takes any values.
   void Buffer(absl::string_view theirs, const Shape& shape);
   // Parameters below one another, each as a matrix [rows, rest], or as a vector.
   void Below(const Names& ours, absl::string_view theirs, const char* alias_why = nullptr);
-  // The same of [rest, rows] each.
+  // Such blocks of [rest, rows] each.
   void Turned(const Names& ours, absl::string_view theirs);
   // Matrices [rows, rest] side by side.
   void SideBySide(const Names& ours, absl::string_view theirs);

@@ -85,7 +85,7 @@ class BlankRules {
   // The fewest tokens that such a blank can have; 0 if no piece fits. (A vocabulary of characters
   // has the word mark as a piece of its own: 2.)
   int64_t LeastTokens(bool begins_word) const;
-  // Of token `index` of a blank of `length`.
+  // What is banned for token `index` of a blank of `length`.
   const Banned& At(bool begins_word, int64_t index, int64_t length) const;
 
  private:

@@ -152,7 +152,7 @@ TEST(ScoreReportTest, PredictionsAndExamplesMustFit) {
   EXPECT_THAT(Refusal(gold, Saying({"0"})),
               HasSubstr("2 of 3 examples of 'dev.tsv' have no prediction: 2, 3"));
   EXPECT_THAT(Refusal(gold, Saying({"0", "1", "1", "1"})),
-              HasSubstr("1 predictions are of no example of 'dev.tsv': 4"));
+              HasSubstr("1 predictions belong to no example of 'dev.tsv': 4"));
   EXPECT_THAT(Refusal(gold, {{.number = 1, .score = 1.0},
                              {.number = 2, .score = 1.0},
                              {.number = 3, .score = 1.0}}),
