@@ -23,94 +23,51 @@ constexpr int64_t kLanes = 2;
 // Of each lane, as generate_backbone_golden.py has them.
 constexpr int64_t kGlobalSlots[kLanes][2] = {{0, 7}, {0, 13}};
 
-ModelConfig Common() {
-  ModelConfig model;
-  model.num_layers = 2;
-  model.num_heads = 2;
-  model.head_dim = 8;
-  model.model_dim = 16;
-  model.ffn_dim = 64;
-  model.mem_len = 0;
-  model.dropout = 0;
-  model.attention_dropout = 0;
-  model.layer_norm_epsilon = 1e-5;
-  model.attention_biases = true;
-  model.segments = Segments::kNone;
-  model.dtype = ComputeType::kFloat64;
-  return model;
-}
-
-ModelConfig Gpt() {
-  ModelConfig model = Common();
-  model.positions = Positions::kLearned;
-  model.max_positions = kLength;
-  model.softmax_bias = false;
-  return model;
-}
-
-ModelConfig Bert() {
-  ModelConfig model = Gpt();
-  model.layer_norm_epsilon = 1e-12;
-  model.segments = Segments::kLearned;
-  model.softmax_bias = true;
-  model.embedding_layer_norm = true;
-  model.mlm_head = true;
-  model.next_sentence_head = true;
-  return model;
-}
-
-ModelConfig Longformer() {
-  ModelConfig model = Bert();
-  model.layer_norm_epsilon = 1e-5;
-  model.num_segments = 1;
-  model.activation = kernels::Activation::kGeluErf;
-  model.next_sentence_head = false;
-  model.global_projections = true;
-  model.attention_windows = "2:2; 4:4";
-  return model;
-}
-
-ModelConfig NeoX() {
-  ModelConfig model = Common();
-  model.positions = Positions::kRope;
-  model.rope_base = 100;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.softmax_bias = false;
-  model.activation = kernels::Activation::kGeluErf;
-  return model;
-}
-
-ModelConfig MpNet() {
-  ModelConfig model = Longformer();
-  model.segments = Segments::kNone;
-  model.global_projections = false;
-  model.attention_windows = "";
-  model.position_bias = PositionBias::kT5;
-  return model;
-}
-
-ModelConfig TransfoXl() {
-  ModelConfig model = Common();
-  model.attention_biases = false;
-  model.activation = kernels::Activation::kRelu;
-  model.scale_embedding = true;
-  model.untie_r = false;
-  model.softmax = Softmax::kAdaptive;
-  model.cutoffs = "12, 20";
-  return model;
-}
-
-ModelConfig TransfoXlProjected() {
-  ModelConfig model = TransfoXl();
-  model.untie_r = true;
-  model.div_val = 2;
-  return model;
-}
+constexpr char kCommon[] =
+    "num_layers = 2, num_heads = 2, head_dim = 8, model_dim = 16, ffn_dim = 64, mem_len = 0, "
+    "dropout = 0, attention_dropout = 0, layer_norm_epsilon = 1e-5, attention_biases = true, "
+    "segments = none, dtype = fp64";
 
 struct Case {
   const char* name;
-  ModelConfig (*model)();
-  bool causal;
+  const char* keys;  // beside kCommon
+  bool causal = false;
+  const char* cutoffs = "";
+  bool next_sentence_head = false;
+
+  ModelConfig Model() const {
+    ModelConfig model = testing::With(testing::With(ModelConfig(), kCommon), keys);
+    model.cutoffs = cutoffs;
+    model.next_sentence_head = next_sentence_head;
+    return model;
+  }
+};
+
+const Case kCases[] = {
+    {"gpt", "positions = learned, max_positions = 24, softmax_bias = false", true},
+    {.name = "bert",
+     .keys = "positions = learned, max_positions = 24, segments = learned, mlm_head = true, "
+             "embedding_layer_norm = true, layer_norm_epsilon = 1e-12",
+     .next_sentence_head = true},
+    {"longformer",
+     "positions = learned, max_positions = 24, segments = learned, num_segments = 1, mlm_head = "
+     "true, embedding_layer_norm = true, activation = gelu_erf, global_projections = true, "
+     "attention_windows = 2:2; 4:4"},
+    {"neox",
+     "positions = rope, rope_base = 100, layer_norm = pre, softmax_bias = false, activation = "
+     "gelu_erf",
+     true},
+    {"transfo_xl",
+     "attention_biases = false, activation = relu, scale_embedding = true, softmax = adaptive, "
+     "untie_r = false",
+     true, "12, 20"},
+    {"transfo_xl_projected",
+     "attention_biases = false, activation = relu, scale_embedding = true, softmax = adaptive, "
+     "untie_r = true, div_val = 2",
+     true, "12, 20"},
+    {"mpnet",
+     "positions = learned, max_positions = 24, mlm_head = true, embedding_layer_norm = true, "
+     "activation = gelu_erf, position_bias = t5"},
 };
 
 void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
@@ -121,7 +78,7 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     auto file = testing::GoldenFile::Open(absl::StrCat("backbones/", GetParam().name));
     ASSERT_TRUE(file.ok()) << file.status().message();
     file_ = *std::move(file);
-    const ModelConfig model = GetParam().model();
+    const ModelConfig model = GetParam().Model();
     const Batch batch = MakeBatch(model);
     testing::ModelRunner runner(model, kVocab, batch.shape, *backend_);
     layout_ = runner.layout().parameters();
@@ -175,7 +132,7 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(BackboneGoldenTest, LossesAgree) {
   file_->ExpectNear(result_.losses, "losses", tolerance_);
-  if (!GetParam().model().next_sentence_head) return;
+  if (!GetParam().Model().next_sentence_head) return;
   file_->ExpectNear(std::vector<double>{SumNamed("nsp_loss", result_.step.sums).sum},
                     "summary_loss", tolerance_);
 }
@@ -187,7 +144,7 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
     // A key's bias adds the same to all scores of a row, so its gradient is rounding alone, unless
     // it is turned.
     const bool is_rounding =
-        absl::EndsWith(info.name, "k_bias") && GetParam().model().positions != Positions::kRope;
+        absl::EndsWith(info.name, "k_bias") && GetParam().Model().positions != Positions::kRope;
     if (info.name == "transformer.mask_emb" || is_rounding) {
       EXPECT_LT(testing::Norm(ours), 1e-12) << info.name;
     } else {
@@ -196,13 +153,7 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, BackboneGoldenTest,
-                         ::testing::Values(Case{"gpt", Gpt, true}, Case{"bert", Bert, false},
-                                           Case{"longformer", Longformer, false},
-                                           Case{"neox", NeoX, true},
-                                           Case{"transfo_xl", TransfoXl, true},
-                                           Case{"transfo_xl_projected", TransfoXlProjected, true},
-                                           Case{"mpnet", MpNet, false}),
+INSTANTIATE_TEST_SUITE_P(Networks, BackboneGoldenTest, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

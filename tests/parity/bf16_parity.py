@@ -14,11 +14,11 @@ Exit status: 0 ours are no larger, 1 they are, 77 torch or transformers is missi
 """
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import cases
 import foreign_networks
 import hf_model
 import llama_parity
@@ -61,19 +61,12 @@ def errors(found, truth):
     return answers
 
 
-def dump_in_bf16(run_dir, output):
-    command = [run_programs.PROGRAMS / "parity_dump", run_dir, 1, output, "--bf16"]
-    result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
-    if result.returncode != 0:
-        sys.exit(result.stderr)
-
-
 def compare(folder, config, shards, seed):
     """Errors of ours, of the peer, and of autocast."""
     work = Path(tempfile.mkdtemp(dir=folder))
     weights = {name: tensor.bfloat16().float() for name, tensor in llama_parity.drawn(config, seed).items()}
     llama_parity.imported(work, config, weights, shards)
-    dump_in_bf16(work / "back-run", work / "dump")
+    run_programs.dump(work / "back-run", 1, work / "dump", "--bf16")
     facts, = hf_model.read_steps(work / "dump", 1)
     gradients = llama_parity.file_gradients(config, facts, weights)
     truth = computed(config, weights, facts, torch.float64)
@@ -106,7 +99,6 @@ def report(name, networks, may_exceed):
 
 
 def main():
-    wanted = sys.argv[1:]
     torch.set_num_threads(1)
     print(f"{hf_model.versions()}; each cell: our median error, its ratio to bf16 there (limit), to autocast there")
     print(f"| network | {' | '.join(f'{quantity}, {measure}' for quantity, measure in MEASURES)} |")
@@ -114,13 +106,11 @@ def main():
     faults, everything = [], []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        shards = run_programs.prepare_text(folder)
-        for family, shapes in llama_parity.SHAPES.items():
-            # A3 has Llama's products and norms, in two streams.
-            if family == "A3" or (wanted and family not in wanted):
+        shards = cases.Shards(folder)
+        for family, shapes in llama_parity.configurations(sys.argv[1:]).items():
+            if family == "A3":  # which has Llama's products and norms, in two streams
                 continue
-            networks = [compare(folder, {"model_type": family, "architectures": ["made"], **config}, shards, seed)
-                        for config in shapes.values() for seed in range(DRAWS)]
+            networks = [compare(folder, config, shards, seed) for config in shapes.values() for seed in range(DRAWS)]
             faults += report(family, networks, True)
             everything += networks
         faults += report("all", everything, False)

@@ -9,20 +9,18 @@ export must give the same tensors back.
 Usage: causal_parity.py [NAME...], some of them only.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
-import shutil
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 from unittest import mock
 
+import cases
 import families_parity
 import hf_model
 import masks
 import run_programs
 import torch
 import weights_parity
-from measures import Measures, print_header, print_table
-from safetensors.torch import load_file
+from measures import Measures
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 try:  # gone from transformers 5
@@ -88,15 +86,6 @@ RUNS = {
 }
 
 
-@torch.no_grad()
-def drawn(model):
-    """Weights wide enough that attention is sharp; nothing is 0 or 1, as biases and gains begin."""
-    for name, parameter in model.named_parameters():
-        is_gain = "ln_" in name and name.endswith("weight") or "layer_norm.weight" in name
-        parameter.normal_(1.0 if is_gain else 0.0, 0.2)
-    return model.eval()
-
-
 def is_recurrent(model):
     return TransfoXLLMHeadModel is not None and isinstance(model, TransfoXLLMHeadModel)
 
@@ -129,9 +118,7 @@ def compare_steps(model, dump, memory, adaptive=None):
             logits, memory = recurrent_logits(model, tokens, memory)
             measures.add("memory", facts["memory"], torch.stack(memory).permute(2, 0, 1, 3))
         else:
-            seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
-            if not torch.equal(seen, torch.ones_like(seen).tril()):
-                raise ValueError("the run's text is not seen from left to right")
+            masks.expect_text_order(facts)
             logits = model(tokens).logits
         logits = logits.reshape(-1, VOCAB)[rows]
         if "logits" in facts:
@@ -145,35 +132,22 @@ def compare_steps(model, dump, memory, adaptive=None):
 
 
 def difference(ours, theirs):
-    """Which tensors of two directories are not the same, bit for bit."""
-    ours, theirs = load_file(ours / "model.safetensors"), load_file(theirs / "model.safetensors")
+    """Of the tensors of two directories."""
+    ours, theirs = cases.read_weights(ours), cases.read_weights(theirs)
     for name in BUFFERS:
         if name in ours and name in theirs:
             torch.testing.assert_close(ours.pop(name), theirs.pop(name), rtol=3e-7, atol=0)
-    names = set(ours) ^ set(theirs) or {name for name in ours if not torch.equal(ours[name], theirs[name])}
-    return [f"tensors {sorted(names)[:5]} differ after import and export"] if names else []
+    return cases.tensor_faults(ours, theirs)
 
 
-def loaded(kind, directory):
-    model, info = kind.from_pretrained(directory, output_loading_info=True)
-    return model.eval(), [f"{key}: {value}" for key, value in info.items() if value]
-
-
-def import_model(directory, run_dir, shards):
-    run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--input", directory, "--output", run_dir,
-                     *families_parity.options({**SETTINGS, "data.shards": shards}))
-
-
-def compare_model(work, name, shards):
+def compare_model(name, work, shards):
     """Theirs, imported."""
-    torch.manual_seed(list(MODELS).index(name))
-    model = drawn(MODELS[name]())
-    model.save_pretrained(work / "hf")
-    shutil.copy(shards / "spiece.model", work / "hf")
-    import_model(work / "hf", work / "run", shards)
+    model = cases.random_model(MODELS[name], seed=list(MODELS).index(name))
+    cases.save(model, work / "hf", shards["text"])
+    run_programs.import_model(work / "hf", work / "run", {**SETTINGS, "data.shards": shards["text"]})
     run_programs.dump(work / "run", STEPS, work / "dump", "--forward-only")
     run_programs.export(work / "run", work / "again")
-    again, faults = loaded(type(model), work / "again")
+    again, faults = hf_model.loaded(type(model), work / "again")
     if any(not torch.equal(value, again.state_dict()[key]) for key, value in model.state_dict().items() if key not in BUFFERS):
         faults.append("the model that comes back is another")
     adaptive = None
@@ -183,17 +157,17 @@ def compare_model(work, name, shards):
     return compare_steps(model, work / "dump", None, adaptive), faults + difference(work / "again", work / "hf")
 
 
-def compare_run(work, name, shards):
+def compare_run(name, work, shards):
     """Ours, exported."""
     kind, config, other = RUNS[name]
-    settings = {**TRAINED, "data.shards": shards, **other}
+    settings = {**TRAINED, "data.shards": shards["text"], **other}
     export, dump = run_programs.dumped_run(work, settings, STEPS, "--forward-only", config=config)
-    model, faults = loaded(kind, export)
+    model, faults = hf_model.loaded(kind, export)
     memory = None
     if is_recurrent(model) and "model.initial_memory" not in other:
         memory = [torch.zeros(0, TRAINED["train.global_batch_size"], model.config.d_model)] * model.config.n_layer
     measures = compare_steps(model, dump, memory)
-    return measures, faults + difference(run_programs.returned(export, work, "back"), export)
+    return measures, faults + difference(run_programs.returned(export, work, "back", {}), export)
 
 
 def main():
@@ -202,17 +176,8 @@ def main():
         print("this transformers has no Transformer-XL: left out")
         names = [name for name in names if "transformer-xl" not in name]
     torch.set_num_threads(1)
-    print(hf_model.versions())
-    print_header()
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        shards = run_programs.prepare_text(Path(temporary), vocab_size=VOCAB)
-        for name in names:
-            work = Path(tempfile.mkdtemp(dir=temporary))
-            measures, found = (compare_model if name in MODELS else compare_run)(work, name, shards)
-            print_table(name, measures)
-            faults += [f"{name}: {fault}" for fault in found + measures.exceeding(TOLERANCE, TOLERANCE)]
-    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+    found = {name: partial(compare_model if name in MODELS else compare_run, name) for name in names}
+    return cases.compare_each(found, TOLERANCE, vocab_size=VOCAB)
 
 
 if __name__ == "__main__":

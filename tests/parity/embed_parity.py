@@ -7,7 +7,7 @@ import hf_model  # first: it ends the program where something is missing
 import torch
 from safetensors.torch import load_file
 
-from run_programs import PROGRAMS, conclude, export, launch, prepare_text, run
+from run_programs import anyorder, conclude, export, launch, prepare_text
 
 SEP, CLS = 4, 3
 SIZES = {"model.num_layers": 3, "model.model_dim": 64, "model.num_heads": 4, "model.head_dim": 16, "model.ffn_dim": 128}
@@ -25,7 +25,7 @@ def main():
         lines = (folder / "text.txt").read_text().split("\n")
         texts = [line for line in lines if line][:20] + [" ".join(lines[:30])]
         (folder / "texts.txt").write_text("".join(text + "\n" for text in texts))
-        run(PROGRAMS / "anyorder", "embed", folder / "run", "--input", folder / "texts.txt", "--output", folder / "states")
+        anyorder("embed", folder / "run", "--input", folder / "texts.txt", "--output", folder / "states")
         ours = load_file(folder / "states")
         model, missing = hf_model.load_model(folder / "hf", both_directions=False)
         faults += missing

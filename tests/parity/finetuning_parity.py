@@ -7,11 +7,11 @@ double, with the optimizer of train_parity_reference.py. Dropout is off.
 Usage: finetuning_parity.py [CASE...], some of them only.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
-import json
 import sys
 import tempfile
 from pathlib import Path
 
+import cases
 import heads_parity
 import hf_model
 import run_programs
@@ -22,13 +22,10 @@ import transformers
 STEPS = 50
 # Of each step's loss, relative: what fp32 makes of it.
 LOSS_BOUND = 1e-6
-OPTIMIZER = {
-    "learning_rate": 1e-3, "min_learning_rate_ratio": 0.0, "warmup_steps": 5, "adam_beta1": 0.9, "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": True, "adam_form": "torch", "max_grad_norm": 1.0,
-}
+OPTIMIZER = {**reference.OPTIMIZER, "min_learning_rate_ratio": 0.0, "warmup_steps": 5, "bias_correction": True, "adam_form": "torch"}
 SETTINGS = {
     **heads_parity.SMALL, "optimizer.decay": "linear", "train.steps": STEPS, "objective.classifier_dropout": 0, "model.init_range": 0.1,
-    **{f"optimizer.{key}": str(value).lower() for key, value in OPTIMIZER.items()}}
+    **reference.settings(OPTIMIZER)}
 # Of heads_parity.RUNS: their class, configuration, data and what differs from SETTINGS.
 CASES = ["xlnet classes", "xlnet answers", "xlnet tags", "bert classes", "bert tags", "longformer classes", "longformer tags",
          "gpt classes"]
@@ -64,36 +61,18 @@ def prepare(model):
     return {name.replace("ln_", "layer_norm_"): value for name, value in model.named_parameters() if name not in NOT_OURS}
 
 
-def train_theirs(model, batches, task):
-    """The loss of each step, before its update."""
-    parameters = prepare(model)
-    adam, losses = reference.TorchAdamW(parameters, OPTIMIZER), []
-    for step, facts in enumerate(batches):
-        loss = loss_of(model, facts, task)
-        model.zero_grad()
-        loss.backward()
-        for value in parameters.values():
-            if value.grad is None:  # segments of one kind alone
-                value.grad = torch.zeros_like(value)
-        reference.clip(parameters, OPTIMIZER["max_grad_norm"])
-        adam.step(reference.learning_rate(OPTIMIZER, len(batches), step))
-        losses.append(float(loss.detach()))
-    return losses
-
-
 def compare(folder, name, shards):
     architecture, config, task, changes = heads_parity.RUNS[name]
     settings, config = {**SETTINGS, "data.shards": shards[task], **changes}, f"finetune/{config}"
     if architecture.startswith("OpenAIGPT"):
         settings |= NO_LANGUAGE_MODEL
-    # Of one step, whose learning rate is 0: it ends with the weights that it began with.
-    run_programs.launch(folder / "first", {**settings, "train.steps": 1, "optimizer.warmup_steps": 1}, config, ranks=2)
-    run_programs.launch(folder / "run", settings, config, ranks=2)
-    run_programs.export(folder / "first", folder / "initial")
+    run_programs.launch_on_two_ranks(folder, settings, config)
     run_programs.dump(folder / "run", STEPS, folder / "batches", "--batches")
     model = getattr(transformers, architecture).from_pretrained(folder / "initial")
-    theirs = train_theirs(model, hf_model.read_steps(folder / "batches", STEPS), task)
-    ours = [json.loads(line)["loss"] for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    parameters = prepare(model)
+    batches = hf_model.read_steps(folder / "batches", STEPS)
+    theirs = reference.optimize(parameters, OPTIMIZER, batches, lambda facts: loss_of(model, facts, task))[1]["loss"]
+    ours = [line["loss"] for line in run_programs.metrics(folder / "run")]
     assert len(ours) == STEPS, f"{len(ours)} losses"
     worst, step = max((abs(a - b) / b, step + 1) for step, (a, b) in enumerate(zip(ours, theirs)))
     print(f"{name}: loss {theirs[0]:.4f} to {theirs[-1]:.4f}, largest relative difference {worst:.1e} in step {step}", flush=True)
@@ -106,9 +85,7 @@ def main():
     print(hf_model.versions())
     faults = []
     with tempfile.TemporaryDirectory() as temporary:
-        shards = {"text": run_programs.prepare_text(Path(temporary))}
-        for task in sorted({heads_parity.RUNS[name][2] for name in wanted}):
-            shards[task] = run_programs.prepare_examples(Path(temporary), task, shards["text"])
+        shards = cases.Shards(Path(temporary))
         for name in wanted:
             faults += compare(Path(tempfile.mkdtemp(dir=temporary)), name, shards)
     return run_programs.conclude(faults, f"{STEPS} steps agree")

@@ -10,19 +10,17 @@ Usage: heads_parity.py [CLASS or NAME...], some of them only.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import json
-import shutil
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
+import cases
 import families_parity
 import hf_model
 import masks
 import run_programs
 import torch
 import transformers
-from measures import Measures, print_header, print_table
-from safetensors.torch import load_file
+from measures import Measures
 
 TOLERANCE = families_parity.TOLERANCE
 VOCAB = families_parity.VOCAB
@@ -113,14 +111,8 @@ def random_model(architecture, settings, shape):
         settings = {**settings, "num_choices": 3}
     if data_of(architecture, shape) == "token_classification":
         settings = {**settings, "num_labels": 3}
-    torch.manual_seed(shape)
     kind = getattr(transformers, architecture)
-    model = kind(kind.config_class(**settings)).eval()
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            is_gain = name.endswith("weight") and ("ln_" in name or "LayerNorm." in name or "layer_norm." in name)
-            parameter.normal_(1.0 if is_gain else 0.0, 0.2)
-    return model
+    return cases.random_model(lambda: kind(kind.config_class(**settings)), seed=shape)
 
 
 def sequences_of(facts, length):
@@ -196,60 +188,37 @@ def compare_logits(model, dump, length, task, measures):
     measures.add("classes", facts["task_logits/0"], theirs)
 
 
-def expected(tensors, model_type, settings):
-    """What an export holds of what was imported: rows that stand for no position, and the bias of choices, are zeros."""
-    for name, tensor in tensors.items():
-        if name in CHOICE_BIASES and "num_choices" in settings:
-            tensor.zero_()
-        if name.endswith("position_embeddings.weight") and model_type in ("roberta", "longformer"):
-            tensor[:settings["pad_token_id"] + 1] = 0
-    return tensors
-
-
-def tensors_faults(before, after):
-    if set(before) != set(after):
-        yield f"other tensors after import and export: {sorted(set(before) ^ set(after))}"
-    for name in set(before) & set(after):
-        if not torch.equal(before[name], after[name]):
-            yield f"{name} is another tensor after import and export"
-
-
-def compare_class(folder, architecture, shape, shards):
+def compare_class(architecture, shape, work, shards):
     model = random_model(architecture, SHAPES[CLASSES[architecture]][shape], shape)
     task = data_of(architecture, shape)
-    work = Path(tempfile.mkdtemp(dir=folder))
-    model.save_pretrained(work / "hf")
-    shutil.copy(shards["text"] / "spiece.model", work / "hf")
+    cases.save(model, work / "hf", shards["text"])
     settings = {**SETTINGS, "data.shards": shards[task]}
     if task in ("entailment", "similarity"):
         settings["objective.task"] = task
     if task == "span_extraction":
         settings |= SPANS
-    back = run_programs.returned(work / "hf", work, "back", *families_parity.options(settings))
+    back = run_programs.returned(work / "hf", work, "back", settings)
     run_programs.dump(work / "back-run", 1, work / "dump", "--forward-only")
     measures = Measures()
     compare_logits(model, work / "dump", SETTINGS["sampling.seq_len"], task, measures)
-    said = json.loads((work / "hf/config.json").read_text())
-    before, after = (load_file(path / "model.safetensors") for path in (work / "hf", back))
-    faults = list(tensors_faults(expected(before, model.config.model_type, said), after))
-    again = json.loads((back / "config.json").read_text())
-    faults += [f"config.json: {key} is {again.get(key)}" for key, value in said.items() if value != again.get(key)]
-    return measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
+    said, before = cases.read_config(work / "hf"), cases.read_weights(work / "hf")
+    cases.blank_unused_positions(before, said)
+    for name in CHOICE_BIASES if "num_choices" in said else ():  # zeros in an export
+        if name in before:
+            before[name].zero_()
+    faults = cases.tensor_faults(before, cases.read_weights(back))
+    return measures, faults + cases.config_faults(said, cases.read_config(back))
 
 
 def classes_of(shards):
     return json.loads((shards / "dataset.json").read_text())["examples"]["classes"]
 
 
-def compare_run(folder, name, shards):
+def compare_run(name, work, shards):
     architecture, config, task, changes = RUNS[name]
     settings = {**SMALL, "data.shards": shards[task], **changes}
-    export, dump = run_programs.dumped_run(folder, settings, 1, "--forward-only", config=f"finetune/{config}")
-    model, info = getattr(transformers, architecture).from_pretrained(export, output_loading_info=True)
-    faults = [f"{key}: {value}" for key, value in info.items() if value]
-    said = json.loads((export / "config.json").read_text())
-    if said["architectures"] != [architecture]:
-        faults.append(f"the export says that it is {said['architectures']}")
+    export, dump = run_programs.dumped_run(work, settings, 1, "--forward-only", config=f"finetune/{config}")
+    model, faults = cases.load_run(architecture, export)
     if task == "classification" and model.config.id2label != {0: "0", 1: "1", 2: "2"}:
         faults.append(f"its classes are called {model.config.id2label}")
     if task == "token_classification" and list(model.config.id2label.values()) != classes_of(shards[task]):
@@ -257,30 +226,17 @@ def compare_run(folder, name, shards):
     if task == "similarity" and (model.config.problem_type, model.config.num_labels) != ("regression", 1):
         faults.append(f"it is no score: {model.config.problem_type}, {model.config.num_labels}")
     measures = Measures()
-    compare_logits(model.eval(), dump, settings["sampling.seq_len"], task, measures)
-    back = run_programs.returned(export, export.parent, "back", *families_parity.options({"data.shards": shards[task]}))
-    before, after = (load_file(path / "model.safetensors") for path in (export, back))
-    return measures, faults + list(tensors_faults(before, after)) + measures.exceeding(TOLERANCE, TOLERANCE)
+    compare_logits(model, dump, settings["sampling.seq_len"], task, measures)
+    back = run_programs.returned(export, work, "back", {"data.shards": shards[task]})
+    return measures, faults + cases.tensor_faults(cases.read_weights(export), cases.read_weights(back))
 
 
 def main():
     wanted = sys.argv[1:] or [*CLASSES, *RUNS]
     torch.set_num_threads(1)
-    print(hf_model.versions())
-    print_header()
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        shards = {"text": run_programs.prepare_text(folder)}
-        for task in ("classification", "entailment", "similarity", "multiple_choice", "span_extraction", "token_classification"):
-            shards[task] = run_programs.prepare_examples(folder, task, shards["text"])
-        cases = [(name, shape) for name in wanted if name in CLASSES for shape in range(5)]
-        for name, *shape in cases + [(name,) for name in wanted if name in RUNS]:
-            measures, found = (compare_class if shape else compare_run)(folder, name, *shape, shards)
-            title = f"{name} {shape[0] + 1}" if shape else f"run, {name}"
-            print_table(title, measures)
-            faults += [f"{title}: {fault}" for fault in found]
-    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+    found = {f"{name} {shape + 1}": partial(compare_class, name, shape) for name in wanted if name in CLASSES for shape in range(5)}
+    found |= {f"run, {name}": partial(compare_run, name) for name in wanted if name in RUNS}
+    return cases.compare_each(found, TOLERANCE)
 
 
 if __name__ == "__main__":

@@ -21,14 +21,19 @@ def versions():
     return f"torch {torch.__version__}, transformers {transformers.__version__}"
 
 
+def loaded(kind, directory, **arguments):
+    """A model, and a list of parameters that did not match."""
+    model, info = kind.from_pretrained(directory, output_loading_info=True, **arguments)
+    return model.eval(), [f"{key}: {value}" for key, value in info.items() if value]
+
+
 def load_model(export, both_directions=True):
     """The exported network in fp32 without dropout, and a list of parameters that did not match.
 
     With both directions in its batches, the first half of the rows reads forward, the second backward.
     """
-    config = XLNetConfig.from_pretrained(export, bi_data=both_directions)
-    model, info = XLNetLMHeadModel.from_pretrained(export, config=config, output_loading_info=True)
-    return model.eval().float(), [f"{key}: {value}" for key, value in info.items() if value]
+    model, faults = loaded(XLNetLMHeadModel, export, config=XLNetConfig.from_pretrained(export, bi_data=both_directions))
+    return model.float(), faults
 
 
 def read_steps(dump, steps):

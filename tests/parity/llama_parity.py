@@ -12,9 +12,9 @@ Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 import json
 import shutil
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
+import cases
 import families_parity
 import foreign_networks
 import hf_model
@@ -23,8 +23,8 @@ import run_programs
 import torch
 import transformers
 import weights_parity
-from measures import Measures, print_header, print_table
-from safetensors.torch import load_file, save_file
+from measures import Measures
+from safetensors.torch import save_file
 
 TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
 VOCAB = families_parity.VOCAB
@@ -233,9 +233,7 @@ def file_gradients(config, facts, weights):
 def text_of(config, facts):
     """Tokens, and whether they are read from the left."""
     tokens, causal = facts["input"].long(), config["model_type"] in ("llama", "qwen2", "qwen3")
-    seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
-    if not torch.equal(seen, torch.ones_like(seen).tril() if causal else torch.ones_like(seen)):
-        raise ValueError("the run's text is seen in another way")
+    masks.expect_text_order(facts, causal)
     return tokens, causal
 
 
@@ -281,42 +279,34 @@ def compare_loader(work, measures):
 
 def imported(work, config, weights, shards):
     """The exported directory of a run, work/back-run, that was made by importing such a model."""
-    save_model(work / "hf", config, weights, shards)
+    save_model(work / "hf", config, weights, shards["text"])
     objective = {"objective.name": "masked_diffusion", "sampling.block_len": 4} if config["model_type"] == "bd3lm" else {}
-    return run_programs.returned(work / "hf", work, "back", *families_parity.options(
-        {**SETTINGS, "data.shards": shards, **objective}))
+    return run_programs.returned(work / "hf", work, "back", {**SETTINGS, "data.shards": shards["text"], **objective})
 
 
-def compare_shape(folder, config, shards):
-    work = Path(tempfile.mkdtemp(dir=folder))
+def compare_shape(config, work, shards):
     weights = drawn(config)
     back = imported(work, config, weights, shards)
-    measures, after = Measures(), load_file(back / "model.safetensors")
-    faults = [f"{name} is another tensor after import and export" for name in set(weights) | set(after)
-              if name not in after or name not in weights or not torch.equal(weights[name], after[name])]
-    if json.loads((back / "config.json").read_text()) != config:
+    measures, faults = Measures(), cases.tensor_faults(weights, cases.read_weights(back))
+    if cases.read_config(back) != config:
         faults.append("config.json is another after import and export")
     run_programs.dump(work / "back-run", 1, work / "dump")
     faults += compare_numbers(config, weights, work / "dump", measures)
     compare_loader(work, measures)
-    return measures, faults + measures.exceeding(TOLERANCE, GRADIENT_TOLERANCE)
+    return measures, faults
+
+
+def configurations(wanted):
+    """{family: {shape: config.json}} of the families that are asked for; of all without any."""
+    return {family: {shape: {"model_type": family, "architectures": ["made"], **config} for shape, config in shapes.items()}
+            for family, shapes in SHAPES.items() if not wanted or family in wanted}
 
 
 def main():
-    wanted = sys.argv[1:]
     torch.set_num_threads(1)
-    print(hf_model.versions())
-    print_header()
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        shards = run_programs.prepare_text(folder)
-        for family, shapes in SHAPES.items():
-            for shape, config in shapes.items() if not wanted or family in wanted else ():
-                measures, found = compare_shape(folder, {"model_type": family, "architectures": ["made"], **config}, shards)
-                print_table(f"{family}: {shape}", measures)
-                faults += [f"{family}, {shape}: {fault}" for fault in found]
-    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}")
+    found = {f"{family}: {shape}": partial(compare_shape, config) for family, shapes in configurations(sys.argv[1:]).items()
+             for shape, config in shapes.items()}
+    return cases.compare_each(found, TOLERANCE, GRADIENT_TOLERANCE)
 
 
 if __name__ == "__main__":

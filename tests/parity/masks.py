@@ -63,6 +63,14 @@ def keys_of_rows(facts, first, count):
     return same_document & in_order
 
 
+def expect_text_order(facts, causal=True):
+    """Raises ValueError where not every slot sees all slots, or with `causal` itself and those before it."""
+    seen = keys_of_rows(facts, 0, facts["input"].shape[1])
+    everywhere = torch.ones_like(seen)
+    if not torch.equal(seen, everywhere.tril() if causal else everywhere):
+        raise ValueError("the run's text is seen in another way")
+
+
 def dense_inputs(facts, held):
     """perm_mask, target_mapping and faults, from our visibility arrays. `held`: memory rows that must be visible."""
     lanes, slots = facts["tokens"].shape

@@ -10,14 +10,15 @@ head, and back.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import sys
+from functools import partial
 
+import cases
 import hf_model
 import masks
 import run_programs
 import torch
 import xlnet_parity
 from measures import Measures
-from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 STEPS = xlnet_parity.STEPS
@@ -40,9 +41,9 @@ def load_classifier(export, faults):
     return model.eval().float()
 
 
-def compare(folder, name, shards):
-    settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards, "cpu.threads": 1}
-    export, dump = run_programs.dumped_run(folder, settings, STEPS, "--forward-only")
+def compare(name, work, shards):
+    settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards["text"], "cpu.threads": 1}
+    export, dump = run_programs.dumped_run(work, settings, STEPS, "--forward-only")
     faults, measures, mems = [], Measures(), None
     model = load_classifier(export, faults)
     classes = set()
@@ -67,19 +68,18 @@ def compare(folder, name, shards):
         classes |= set(facts["summary_labels"].tolist())
     if classes != {0, 1}:
         faults.append(f"the pairs are of classes {classes} only")
-    check_return(export, export.parent, faults)
-    return measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
+    check_return(export, work, faults)
+    return measures, faults
 
 
 def check_return(export, folder, faults):
     """The exported directory comes into a run with the head, bit for bit; without the key the head stays out."""
-    whole = load_file(export / "model.safetensors")
-    for name, options in (("with", ["--set", "objective.next_sentence=true"]), ("without", [])):
-        back = load_file(run_programs.returned(export, folder, name, *options) / "model.safetensors")
-        expected = {key: value for key, value in whole.items() if options or not key.startswith(HEAD)}
-        if set(back) != set(expected) or any(not torch.equal(back[key], expected[key]) for key in back):
-            faults.append(f"weights imported {name} the head differ")
+    whole = cases.read_weights(export)
+    for name, settings in (("with", {"objective.next_sentence": "true"}), ("without", {})):
+        back = cases.read_weights(run_programs.returned(export, folder, name, settings))
+        expected = {key: value for key, value in whole.items() if settings or not key.startswith(HEAD)}
+        faults += [f"{name} the head, {fault}" for fault in cases.tensor_faults(expected, back)]
 
 
 torch.set_num_threads(1)
-sys.exit(xlnet_parity.compare_each(VARIANTS, compare, f"all agree within {TOLERANCE:g}"))
+sys.exit(cases.compare_each({name: partial(compare, name) for name in VARIANTS}, TOLERANCE))

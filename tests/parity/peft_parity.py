@@ -13,7 +13,6 @@ Exit status: 0 they agree, 1 they do not, 77 torch, transformers or peft is miss
 import contextlib
 import json
 import math
-import shutil
 import sys
 import tempfile
 import types
@@ -21,6 +20,7 @@ import typing
 from pathlib import Path
 from unittest import mock
 
+import cases
 import families_parity
 import finetuning_parity
 import heads_parity
@@ -49,13 +49,10 @@ LOSS_BOUND, LOGITS_BOUND = 1e-6, llama_parity.TOLERANCE
 UNIT = 2.0 ** -24  # of rounding to fp32
 PREFIX = "base_model.model."  # of names in peft's files
 RANK, ALPHA = 4, 8
-OPTIMIZER = {
-    "learning_rate": 3e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 5, "adam_beta1": 0.9, "adam_beta2": 0.999,
-    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": True, "adam_form": "torch", "max_grad_norm": 1.0,
-}
+OPTIMIZER = {**reference.OPTIMIZER, "learning_rate": 3e-3, "warmup_steps": 5, "bias_correction": True, "adam_form": "torch"}
 SETTINGS = {
     "model.dtype": "fp32", "optimizer.decay": "linear", "train.steps": STEPS, "checkpoint.every": 0, "train.lora.rank": RANK,
-    "train.lora.alpha": ALPHA, **{f"optimizer.{key}": str(value).lower() for key, value in OPTIMIZER.items()}}
+    "train.lora.alpha": ALPHA, **reference.settings(OPTIMIZER)}
 
 
 class Case(typing.NamedTuple):
@@ -86,18 +83,6 @@ CASES = {
         {**CLASSES, "train.lora.targets": "v, down", "train.lora.tensors": "ff.layer_norm"}, architecture="BertForSequenceClassification",
         task="classification", options={"sampling.reuse_len": 24}, arguments={"num_labels": 3}),
 }
-
-
-def save_model(directory, case, shards):
-    """Weights wide enough that attention is sharp; biases are not 0, gains around 1."""
-    torch.manual_seed(11)
-    kind = getattr(transformers, case.saved)
-    model = kind(kind.config_class(**case.config))
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.normal_(1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0, 0.2)
-    model.to(case.dtype).save_pretrained(directory)
-    shutil.copy(shards / "spiece.model", directory)
 
 
 @contextlib.contextmanager
@@ -133,10 +118,8 @@ def logits_of(model, facts, task):
     """[lanes, targets, vocabulary], or those of classes."""
     if task:
         return model(**heads_parity.inputs_for(model, facts, llama_parity.SETTINGS["sampling.seq_len"])).logits
-    tokens = facts["input"].long()
-    seen = masks.keys_of_rows(facts, 0, tokens.shape[1])
-    assert torch.equal(seen, torch.ones_like(seen).tril()), "the run's text is not seen from left to right"
-    logits = model(input_ids=tokens).logits
+    masks.expect_text_order(facts)
+    logits = model(input_ids=facts["input"].long()).logits
     return logits.reshape(-1, logits.shape[-1])[facts["readout_rows"].long()]
 
 
@@ -149,21 +132,9 @@ def loss_of(model, facts, task):
 
 
 def train_peft(model, batches, task, seed=None):
-    """What comparison.compare takes; with `seed` each weight is moved by a rounding at random after each step."""
+    """What comparison.compare takes."""
     parameters = trained(model)
-    adam, generator = reference.TorchAdamW(parameters, OPTIMIZER), torch.Generator().manual_seed(seed or 0)
-    result = {"loss": [], "grad_norm": [], "lr": [], "clipped": 0}
-    for step, facts in enumerate(batches):
-        loss = loss_of(model, facts, task)
-        model.zero_grad()
-        loss.backward()
-        norm, rate = reference.clip(parameters, OPTIMIZER["max_grad_norm"]), reference.learning_rate(OPTIMIZER, len(batches), step)
-        result["clipped"] += norm > OPTIMIZER["max_grad_norm"]
-        adam.step(rate)
-        if seed is not None:
-            reference.jiggle(parameters, generator)
-        for key, value in (("loss", float(loss.detach())), ("grad_norm", norm), ("lr", rate)):
-            result[key].append(value)
+    _, result = reference.optimize(parameters, OPTIMIZER, batches, lambda facts: loss_of(model, facts, task), seed)
     result["state"] = {f"weights/{name}": value.detach().double() for name, value in parameters.items()}
     result["state"]["losses/all"] = torch.tensor(result["loss"], dtype=torch.float64)
     return result
@@ -182,7 +153,7 @@ def judge(work, case, batches):
 def compare_training(work, case, batches):
     """Rows of train_parity_compare.py. The losses of all steps also count as one tensor, with its bound."""
     exact, samples = judge(work, case, batches)
-    metrics = [json.loads(line) for line in (work / "run/metrics.jsonl").read_text().splitlines()]
+    metrics = run_programs.metrics(work / "run")
     weights = load_file(work / "trained/adapter_model.safetensors")
     ours = types.SimpleNamespace(state={f"weights/{name}": value for name, value in weights.items()})
     ours.state["losses/all"] = torch.tensor([line["loss"] for line in metrics], dtype=torch.float64)
@@ -209,8 +180,8 @@ def initial_faults(adapters):
 def tensor_faults(work):
     """Tensors of both merged exports: with adapters W + alpha / rank B A, within what summing RANK products and two more roundings
     may do; trained whole, as in the adapters' file; all others, as they were imported. As imported means its type, too."""
-    before, adapters = load_file(work / "hf/model.safetensors"), load_file(work / "trained/adapter_model.safetensors")
-    after, wide = (load_file(work / kind / "model.safetensors") for kind in ("merged", "wide"))
+    before, after, wide = (cases.read_weights(work / kind) for kind in ("hf", "merged", "wide"))
+    adapters = load_file(work / "trained/adapter_model.safetensors")
     whole = {name.removeprefix(PREFIX): value for name, value in adapters.items() if ".lora_" not in name}
     body = {name for name in before if not name.startswith("cls.")}  # what a class without language model has of it
     if set(after) != set(wide) or set(after) not in (set(before), body | set(whole)):
@@ -257,9 +228,8 @@ def compare_exports(work, case, shards, batches):
     with all_in(torch.float64):
         loss = sum(loss_of(exact, facts, case.task) for facts in batches) / len(batches)
     lanes = llama_parity.SETTINGS["train.global_batch_size"]
-    said = json.loads(run_programs.run(
-        run_programs.PROGRAMS / "anyorder", "eval", "--run-dir", work / "run", "--data", shards, "--batches", len(batches),
-        "--batch-size", lanes, "--seed", 1, "--json"))
+    said = json.loads(run_programs.anyorder("eval", "--run-dir", work / "run", "--data", shards, "--batches", len(batches),
+                                            "--batch-size", lanes, "--seed", 1, "--json"))
     measures.add("loss of anyorder eval", torch.tensor(said["losses"][0]["nats"], dtype=torch.float64), loss)
     return measures
 
@@ -284,15 +254,13 @@ def moved_faults(work):
 def train_and_export(work, case, shards):
     """In `work`: hf, the saved model; run; its adapters, initial and trained; merged, as imported, and wide, in fp32; named, merged for
     load_anyorder.py; batches. Returns the data."""
-    save_model(work / "hf", case, shards)
-    run_programs.run(run_programs.PROGRAMS / "anyorder", "import", "--input", work / "hf", "--output", work / "base",
-                     *families_parity.options({**llama_parity.SETTINGS, **case.options, "data.shards": shards}))
-    data = run_programs.prepare_examples(work, case.task, shards) if case.task else shards
+    kind = getattr(transformers, case.saved)
+    model = cases.random_model(lambda: kind(kind.config_class(**case.config)), seed=11)
+    cases.save(model.to(case.dtype), work / "hf", shards["text"])
+    run_programs.import_model(work / "hf", work / "base", {**llama_parity.SETTINGS, **case.options, "data.shards": shards["text"]})
+    data = shards[case.task or "text"]
     settings = {**SETTINGS, **case.changes, "train.init_from": work / "base", "data.shards": data}
-    # Of one step, whose learning rate is 0: it ends with the weights that it began with.
-    run_programs.launch(work / "first", {**settings, "train.steps": 1, "optimizer.warmup_steps": 1}, work / "base/config", ranks=2)
-    run_programs.launch(work / "run", settings, work / "base/config", ranks=2)
-    run_programs.export(work / "first", work / "initial", "peft")
+    run_programs.launch_on_two_ranks(work, settings, work / "base/config", "peft")
     for output, *options in (("trained", "peft"), ("merged", "hf"), ("wide", "hf", "--dtype", "fp32"), ("named", "safetensors")):
         run_programs.export(work / "run", work / output, *options)
     run_programs.dump(work / "run", STEPS, work / "batches", "--batches")
@@ -306,7 +274,7 @@ def main():
     print(f"{hf_model.versions()}, peft {peft.__version__}")
     faults = []
     with tempfile.TemporaryDirectory() as temporary:
-        shards = run_programs.prepare_text(Path(temporary))
+        shards = cases.Shards(Path(temporary))
         for name in wanted:
             work, case = Path(tempfile.mkdtemp(dir=temporary)), CASES[name]
             data = train_and_export(work, case, shards)

@@ -229,8 +229,8 @@ def memory_faults(before, imported, exported):
 def prepared_ids(work, vocab):
     ids = torch.randint(0, vocab, (400,)).tolist()
     (work / "ids.jsonl").write_text(json.dumps(ids) + "\n")
-    run_programs.run(run_programs.PROGRAMS / "anyorder", "prep", "--tokens", work / "ids.jsonl", "--vocab-size", vocab, "--eod-id",
-                     128001, "--output", work / "shards", "--quiet")
+    run_programs.anyorder("prep", "--tokens", work / "ids.jsonl", "--vocab-size", vocab, "--eod-id", 128001, "--output", work / "shards",
+                          "--quiet")
     return work / "shards"
 
 
@@ -239,7 +239,7 @@ def compare_logits(work, config, measures):
     run_programs.dump(work / "run", 1, work / "dump", "--forward-only")
     facts, = hf_model.read_steps(work / "dump", 1)
     tokens = facts["input"].long()
-    assert torch.equal(masks.keys_of_rows(facts, 0, TOKENS)[0], torch.ones(TOKENS, TOKENS).tril().bool())
+    masks.expect_text_order(facts)
     settings = {key: value for key, value in config.items() if key != "rope_scaling"}
     plain = transformers.LlamaConfig(**settings)
     model = transformers.LlamaForCausalLM.from_pretrained(work / "hf", config=plain, torch_dtype=torch.float32).eval()
@@ -259,7 +259,7 @@ def compare(name, work, measures):
                     "data.shards": prepared_ids(work, config["vocab_size"])}
     program = run_programs.PROGRAMS / "anyorder"
     seconds, used = zip(
-        measured(program, "import", "--input", work / "hf", "--output", work / "run", *families_parity.options(settings)),
+        measured(program, "import", "--input", work / "hf", "--output", work / "run", *run_programs.options(settings)),
         measured(program, "export", "--run-dir", work / "run", "--output", work / "back", "--max-shard-size", "1500MB"))
     before, after = Weights(work / "hf"), Weights(work / "back")
     size = sum(path.stat().st_size for path in (work / "hf").glob("*.safetensors"))

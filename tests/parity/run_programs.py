@@ -4,7 +4,6 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 PROGRAMS = Path(os.environ["ANYORDER_BIN"])
@@ -23,6 +22,14 @@ def write_text(path, documents, num_words, syllables):
             out.write("\n")
 
 
+def options(settings):
+    return [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
+
+
+def anyorder(*arguments):
+    return run(PROGRAMS / "anyorder", *arguments)
+
+
 def run(*command):
     result = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if result.returncode != 0:
@@ -33,8 +40,7 @@ def run(*command):
 def prepare_text(folder, vocab_size=300, documents=60, num_words=400, syllables=(1, 4)):
     """Shards of made-up text, in `folder`/shards: enough for four streams of a tiny network."""
     write_text(folder / "text.txt", documents, num_words, syllables)
-    run(PROGRAMS / "anyorder", "prep", "--input", folder / "text.txt", "--output", folder / "shards",
-        "--vocab-size", vocab_size, "--workers", 1, "--quiet")
+    anyorder("prep", "--input", folder / "text.txt", "--output", folder / "shards", "--vocab-size", vocab_size, "--workers", 1, "--quiet")
     return folder / "shards"
 
 
@@ -57,8 +63,7 @@ def prepare_examples(folder, task, vocabulary):
         header = "index genre filename year old_index source1 source2 sentence1 sentence2 score".split()
         lines = [header] + [[str(i), *"gfyoab", text(), text(), f"{5 * rng.random():.2f}"] for i in range(40)]
         (folder / "train.tsv").write_text("".join("\t".join(line) + "\n" for line in lines))
-        run(PROGRAMS / "anyorder", "prep", "--task", "stsb", "--input", folder / "train.tsv", "--vocab", vocabulary / "spiece.model",
-            "--output", folder / task)
+        anyorder("prep", "--task", "stsb", "--input", folder / "train.tsv", "--vocab", vocabulary / "spiece.model", "--output", folder / task)
         return folder / task
     makers = {"classification": lambda: {"text": text(), "label": rng.randrange(3)},
               "entailment": lambda: {"premise": text(), "hypothesis": text(), "label": rng.randrange(3)},
@@ -69,26 +74,33 @@ def prepare_examples(folder, task, vocabulary):
     with open(folder / f"{task}.jsonl", "w", encoding="utf-8") as out:
         for _ in range(40):
             out.write(json.dumps(makers[task]()) + "\n")
-    run(PROGRAMS / "anyorder", "prep", "--examples", folder / f"{task}.jsonl", "--vocab", vocabulary / "spiece.model",
-        "--output", folder / task)
+    anyorder("prep", "--examples", folder / f"{task}.jsonl", "--vocab", vocabulary / "spiece.model", "--output", folder / task)
     return folder / task
 
 
 def launch(run_dir, settings, config="xlnet-tiny", ranks=1):
     """A run of one of the configurations with `settings` changed."""
-    overrides = [part for key, value in settings.items() for part in ("--set", f"{key}={value}")]
-    run(PROGRAMS / "anyorder", "launch", "--config", CONFIGS / f"{config}.toml", "--run-dir", run_dir, "--ranks", ranks,
-        *overrides)
+    anyorder("launch", "--config", CONFIGS / f"{config}.toml", "--run-dir", run_dir, "--ranks", ranks, *options(settings))
 
 
-def dumped_run(folder, settings, steps, *options, config="xlnet-tiny"):
-    """(exported directory, dump of the first `steps` steps) of a run, all in a new folder."""
-    work = Path(tempfile.mkdtemp(dir=folder))
-    run_dir, exported, dumped = (work / kind for kind in ("run", "hf", "dump"))
-    launch(run_dir, settings, config)
-    export(run_dir, exported)
-    dump(run_dir, steps, dumped, *options)
-    return exported, dumped
+def dumped_run(work, settings, steps, *dumped, config="xlnet-tiny"):
+    """Trains work/run; its exported directory, work/hf, and the dump of its first `steps` steps."""
+    launch(work / "run", settings, config)
+    export(work / "run", work / "hf")
+    dump(work / "run", steps, work / "dump", *dumped)
+    return work / "hf", work / "dump"
+
+
+def launch_on_two_ranks(work, settings, config="xlnet-tiny", kind="hf"):
+    """Trains work/run; work/initial is an export of the weights before. (The learning rate of a first step is 0: work/first, of one step,
+    ends with the weights that it began with.)"""
+    launch(work / "first", {**settings, "train.steps": 1, "optimizer.warmup_steps": 1}, config, ranks=2)
+    launch(work / "run", settings, config, ranks=2)
+    export(work / "first", work / "initial", kind)
+
+
+def metrics(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
 
 
 def conclude(faults, verdict):
@@ -99,18 +111,21 @@ def conclude(faults, verdict):
     return 1 if faults else 0
 
 
-def returned(directory, folder, name, *options):
-    """The exported directory of a run that was made by importing `directory`."""
+def import_model(directory, run_dir, settings):
+    anyorder("import", "--format", "hf", "--input", directory, "--output", run_dir, *options(settings))
+
+
+def returned(directory, folder, name, settings):
+    """The exported directory of a run, folder/NAME-run, that was made by importing `directory`."""
     run_dir, again = folder / f"{name}-run", folder / f"{name}-again"
-    run(PROGRAMS / "anyorder", "import", "--format", "hf", "--input", directory,
-        "--output", run_dir, *options)
+    import_model(directory, run_dir, settings)
     export(run_dir, again)
     return again
 
 
-def export(run_dir, output, kind="hf", *options):
-    run(PROGRAMS / "anyorder", "export", "--run-dir", run_dir, "--format", kind, "--output", output, *options)
+def export(run_dir, output, kind="hf", *others):
+    anyorder("export", "--run-dir", run_dir, "--format", kind, "--output", output, *others)
 
 
-def dump(run_dir, steps, output, *options):
-    run(PROGRAMS / "parity_dump", run_dir, steps, output, *options)
+def dump(run_dir, steps, output, *how):
+    run(PROGRAMS / "parity_dump", run_dir, steps, output, *how)

@@ -13,12 +13,12 @@ try:
     import sentencepiece  # noqa: F401  (transformers 4 asks for it only when a tokenizer is made)
     import torch
     import transformers
-    from safetensors.torch import load_file
 except ImportError as error:
     print(f"SKIPPED: {error}")
     sys.exit(77)
 
-from run_programs import PROGRAMS, conclude, export, launch, returned, run
+from cases import read_weights, tensor_faults
+from run_programs import PROGRAMS, anyorder, conclude, export, launch, returned, run
 from tokenizer_text import lines, random_lines
 
 transformers.logging.set_verbosity_error()
@@ -57,8 +57,8 @@ def encode_here(folder, texts, case, *source):
     # A marker after each line keeps lines that clean-up empties; a blank line ends each document.
     (folder / "lines.txt").write_text("".join(f"{text}\n{MARK}\n\n" for text in texts), encoding="utf-8", newline="")
     source = source or ["--vocab-size", 1200]
-    run(PROGRAMS / "anyorder", "prep", "--input", folder / "lines.txt", "--output", folder / "shards", "--case", case,
-        "--no-filter", "--no-dedup", "--quiet", "--workers", 1, *source)
+    anyorder("prep", "--input", folder / "lines.txt", "--output", folder / "shards", "--case", case, "--no-filter", "--no-dedup", "--quiet",
+             "--workers", 1, *source)
     subprocess.run(["/usr/bin/python3", "-c", READ_TOKENS, folder / "shards", folder / "tokens"], check=True)
     ids = list(memoryview((folder / "tokens").read_bytes()).cast("i"))
     documents, begin = [], 0
@@ -121,7 +121,7 @@ def check_units(folder, texts, faults):
             del settings["model.attention_windows"]
             settings["model.cutoffs"] = "100,200"
         launch(work / "run", settings, config)
-        run(PROGRAMS / "anyorder", "export", "--run-dir", work / "run", "--format", "safetensors", "--output", work / "out")
+        export(work / "run", work / "out", "safetensors")
         tokenizer = transformers.AutoTokenizer.from_pretrained(work / "out")
         different = [text for text, ids in zip(texts, ours) if tokenizer.encode(text, add_special_tokens=False) != ids]
         print(f"vocabulary of {kind}s: {len(different)} of {len(texts)} differ")
@@ -142,7 +142,7 @@ def check_models(exported, folder, faults):
 
     # What Hugging Face itself writes comes back bit for bit: its own safetensors, several files,
     # and .bin.
-    whole = load_file(exported / "model.safetensors")
+    whole = read_weights(exported)
     saved = folder / "saved"
     transformers.XLNetLMHeadModel.from_pretrained(exported).save_pretrained(saved, max_shard_size="300KB")
     binary = folder / "bin"
@@ -154,9 +154,8 @@ def check_models(exported, folder, faults):
                 (directory / name).write_bytes((exported / name).read_bytes())
     run(sys.executable, PROGRAMS / "convert_bin.py", binary)
     for directory in (saved, binary):
-        back = load_file(returned(directory, folder, directory.name) / "model.safetensors")
-        if set(back) != set(whole) or any(not torch.equal(back[name], whole[name]) for name in whole):
-            faults.append(f"weights that came back by way of {directory.name} differ")
+        back = read_weights(returned(directory, folder, directory.name, {}))
+        faults += [f"by way of {directory.name} {fault}" for fault in tensor_faults(whole, back)]
 
 
 def tokenizers_of(exported):

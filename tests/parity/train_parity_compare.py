@@ -20,6 +20,7 @@ import math
 import multiprocessing
 import struct
 
+import run_programs
 import torch
 import train_parity_reference as reference
 
@@ -64,8 +65,7 @@ class Ours:
     """What a finished run left in its directory."""
 
     def __init__(self, run_dir):
-        with open(run_dir / "metrics.jsonl", encoding="utf-8") as file:
-            self.metrics = [json.loads(line) for line in file]
+        self.metrics = run_programs.metrics(run_dir)
         last = self.metrics[-1]["step"]
         assert [line["step"] for line in self.metrics] == list(range(1, last + 1)), "a step is missing"
         checkpoint = run_dir / "checkpoints" / f"step-{last:09d}"

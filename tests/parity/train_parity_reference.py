@@ -7,8 +7,19 @@ import math
 import re
 
 import hf_model
-import masks
 import torch
+
+
+# Of a run, every key.
+OPTIMIZER = {
+    "learning_rate": 1e-3, "min_learning_rate_ratio": 0.1, "warmup_steps": 10, "adam_beta1": 0.9, "adam_beta2": 0.999,
+    "adam_epsilon": 1e-6, "weight_decay": 0.01, "bias_correction": False, "adam_form": "tensorflow", "max_grad_norm": 1.0,
+}
+
+
+def settings(optimizer):
+    """A run's, of its optimizer."""
+    return {f"optimizer.{key}": str(value).lower() for key, value in optimizer.items()}
 
 
 def learning_rate(optimizer, steps, step):
@@ -92,13 +103,34 @@ def jiggle(parameters, generator):
         weight.copy_(torch.nextafter(weight, towards))
 
 
-def train(export, steps, optimizer, dtype=torch.float64, seed=None):
-    """Trains the exported network on `steps` (prepared), each lane reading the memory that its step before left.
+def optimize(parameters, optimizer, steps, loss_of, seed=None):
+    """Takes a step for each of `steps`, whose loss is loss_of(step). `optimizer` is the run's section of that name, with every key. With
+    `seed` each weight is moved by a rounding at random after each step. Returns the optimizer and {"loss": [steps], "grad_norm": [steps],
+    "lr": [steps], "clipped": number of steps in which clipping acted, "first": adam_m after one step}."""
+    adam = (TorchAdamW if optimizer["bias_correction"] else PublishedAdamW)(parameters, optimizer)
+    generator = torch.Generator().manual_seed(seed or 0)
+    result = {"loss": [], "grad_norm": [], "lr": [], "clipped": 0}
+    for number, step in enumerate(steps):
+        for value in parameters.values():
+            value.grad = torch.zeros_like(value)  # of segments of one kind alone it stays that
+        loss = loss_of(step)
+        loss.backward()
+        norm, rate = clip(parameters, optimizer["max_grad_norm"]), learning_rate(optimizer, len(steps), number)
+        result["clipped"] += norm > optimizer["max_grad_norm"]
+        adam.step(rate)
+        if seed is not None:
+            jiggle(parameters, generator)
+        for key, value in (("loss", float(loss.detach())), ("grad_norm", norm), ("lr", rate)):
+            result[key].append(value)
+        if number == 0:
+            result["first"] = {name: value.double().clone() for name, value in adam.m.items()}
+    return adam, result
 
-    `optimizer` is the run's section of that name, with every key. With `seed` each weight is moved by a rounding at random
-    after each step. Returns {"loss": [steps], "grad_norm": [steps], "lr": [steps], "clipped": number of steps in which
-    clipping acted, "first": adam_m after one step, "state": {name: tensor in double}}; the state's names are
-    master/PARAMETER, adam_m/PARAMETER, adam_v/PARAMETER, and memory [lanes, layers, rows, d].
+
+def train(export, steps, optimizer, dtype=torch.float64, seed=None):
+    """Trains the exported network on `steps` (prepared), each lane reading the memory that its step before left. Returns what optimize()
+    says, and "state": {name: tensor in double}, whose names are master/PARAMETER, adam_m/PARAMETER, adam_v/PARAMETER, and memory
+    [lanes, layers, rows, d].
     """
     torch.set_num_threads(1)
     model, faults = hf_model.load_model(export)
@@ -106,30 +138,18 @@ def train(export, steps, optimizer, dtype=torch.float64, seed=None):
     model.to(dtype)
     if dtype == torch.float64:
         hf_model.exact_position_tables(model, dtype)
-    parameters = dict(model.named_parameters())
-    adam = (TorchAdamW if optimizer["bias_correction"] else PublishedAdamW)(parameters, optimizer)
-    generator = torch.Generator().manual_seed(seed or 0)
-    result = {"loss": [], "grad_norm": [], "lr": [], "clipped": 0}
-    mems = None
-    for step, (inputs, labels, weights) in enumerate(steps):
+    parameters, memory = dict(model.named_parameters()), []
+
+    def loss_of(step):
+        inputs, labels, weights = step
         inputs = {**inputs, "target_mapping": inputs["target_mapping"].to(dtype)}
-        output = model(**inputs, mems=mems, use_mems=True)
-        loss = hf_model.weighted_losses(output.logits, labels, weights.to(dtype)).sum() / weights.sum()
-        model.zero_grad()
-        loss.backward()
-        norm = clip(parameters, optimizer["max_grad_norm"])
-        result["clipped"] += norm > optimizer["max_grad_norm"]
-        rate = learning_rate(optimizer, len(steps), step)
-        adam.step(rate)
-        if seed is not None:
-            jiggle(parameters, generator)
-        mems = output.mems
-        for key, value in (("loss", float(loss.detach())), ("grad_norm", norm), ("lr", rate)):
-            result[key].append(value)
-        if step == 0:
-            result["first"] = {name: value.double().clone() for name, value in adam.m.items()}
+        output = model(**inputs, mems=memory[:] or None, use_mems=True)
+        memory[:] = output.mems
+        return hf_model.weighted_losses(output.logits, labels, weights.to(dtype)).sum() / weights.sum()
+
+    adam, result = optimize(parameters, optimizer, steps, loss_of, seed)
     result["state"] = {f"{kind}/{name}": value.detach().double().clone()
                        for kind, tensors in (("master", parameters), ("adam_m", adam.m), ("adam_v", adam.v))
                        for name, value in tensors.items()}
-    result["state"]["memory"] = torch.stack(list(mems)).permute(2, 0, 1, 3).double()
+    result["state"]["memory"] = torch.stack(memory).permute(2, 0, 1, 3).double()
     return result

@@ -11,14 +11,15 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
+from functools import partial
 from pathlib import Path
 
+import cases
 import hf_model
 import masks
 import run_programs
 import torch
-from measures import Measures, print_header, print_table
+from measures import Measures
 
 STEPS = 2  # without memory, and with what the first left
 # As in xlnet_parity.py: what two orders of summation in fp32 make of two or three small layers.
@@ -201,7 +202,7 @@ def export(run_dir, output, *options):
     run_programs.export(run_dir, output, "safetensors", *options)
 
 
-def other_files_faults(load, run_dir, work, model):
+def other_files_faults(load, run_dir, work):
     """The same tensors from several files; and rounded to bf16."""
     export(run_dir, work / "parts", "--max-shard-size", "20KB")
     export(run_dir, work / "bf16", "--dtype", "bf16", "--max-shard-size", "1GB")
@@ -220,11 +221,11 @@ def other_files_faults(load, run_dir, work, model):
 
 
 @torch.no_grad()
-def compare(load, folder, name, shards):
-    config, differences, *_ = CASES[name]
-    work = Path(tempfile.mkdtemp(dir=folder))
-    run_dir = work / "run"
-    run_programs.launch(run_dir, {**SMALL, "data.shards": shards, **differences}, config)
+def compare(name, objectives, work, shards):
+    """Adds the objective's name to `objectives`."""
+    config, differences, *task = CASES[name]
+    load, run_dir = loader(), work / "run"
+    run_programs.launch(run_dir, {**SMALL, "data.shards": shards[task[0] if task else "text"], **differences}, config)
     export(run_dir, work / "weights")
     run_programs.dump(run_dir, STEPS, work / "dump", "--forward-only")
     model, measures, memory = load.Anyorder(work / "weights"), Measures(), None
@@ -236,30 +237,18 @@ def compare(load, folder, name, shards):
             advance = differences.get("sampling.reuse_len", states[0].shape[1])
             memory = memory_after(model, memory, states, advance)
             measures.add("memory", facts["memory"], torch.stack(memory, 1))
-    faults = list(other_files_faults(load, run_dir, work, model)) if name in ("gpt", "adaptive softmax, projected") else []
-    return model.config["objective"], measures, faults + measures.exceeding(TOLERANCE, TOLERANCE)
+    objectives.add(model.config["objective"])
+    return measures, list(other_files_faults(load, run_dir, work)) if name in ("gpt", "adaptive softmax, projected") else []
 
 
 def main():
-    names = sys.argv[1:] or list(CASES)
     torch.set_num_threads(1)
-    print_header()
-    faults, objectives = [], set()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        shards = {"text": run_programs.prepare_text(folder)}
-        for name in names:
-            kind = CASES[name][2] if len(CASES[name]) > 2 else "text"
-            if kind not in shards:
-                shards[kind] = run_programs.prepare_examples(folder, kind, shards["text"])
-            objective, measures, found = compare(loader(), folder, name, shards[kind])
-            objectives.add(objective)
-            print_table(name, measures)
-            faults += [f"{name}: {fault}" for fault in found]
-    known = run_programs.run(run_programs.PROGRAMS / "anyorder", "show", "--list").split()
-    if not sys.argv[1:] and set(known) - objectives:
-        faults.append(f"CASES: no line for {sorted(set(known) - objectives)}")
-    return run_programs.conclude(faults, f"all agree within {TOLERANCE:g}")
+    objectives = set()
+    status = cases.compare_each({name: partial(compare, name, objectives) for name in sys.argv[1:] or CASES}, TOLERANCE)
+    missing = set(run_programs.anyorder("show", "--list").split()) - objectives
+    if missing and not sys.argv[1:]:
+        return run_programs.conclude([f"CASES: no line for {sorted(missing)}"], "")
+    return status
 
 
 if __name__ == "__main__":

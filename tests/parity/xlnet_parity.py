@@ -12,16 +12,13 @@ for two steps. Needs 5 GB of memory and 3 GB of disk.
 Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import os
-import shutil
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
+import cases
 import forward_comparison
-import hf_model
 import run_programs
 import torch
-from measures import print_header, print_table
 
 STEPS = 4  # no memory, part of it, all of it, all of it with rows from two steps back
 # Two fp32 implementations sum in different orders: 3 layers of some 10 rounded operations on sums
@@ -85,51 +82,32 @@ BASE = "base, drawn wide and trained"
 EXACT = BASE + ", exact sinusoids"
 
 
-def compare_small(folder, name, shards):
-    settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards, "cpu.threads": 1}
+def compare_small(name, work, shards):
+    settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards["text"], "cpu.threads": 1}
     flags = ["--forward-only"] if name in FORWARD_ONLY else []
-    export, dump = run_programs.dumped_run(folder, settings, STEPS, *flags)
+    export, dump = run_programs.dumped_run(work, settings, STEPS, *flags)
     measures, faults, blind = forward_comparison.compare(
         export, dump, STEPS, zero_memory=settings.get("model.initial_memory") == "zeros")
     if (blind > 0) != ("everything masked" in name):
         faults.append(f"{blind} targets see nothing")
-    return measures, faults + measures.exceeding(TOLERANCE, GRADIENT_TOLERANCE)
+    return measures, faults
 
 
-def compare_base(folder, name, shards):
-    settings = {**BASE_SETTINGS, "data.shards": shards}
-    export, dump = run_programs.dumped_run(folder, settings, BASE_STEPS, "--forward-only",
-                                           config="xlnet-base")
-    measures, faults, _ = forward_comparison.compare(export, dump, BASE_STEPS,
-                                                     exact_positions=name == EXACT)
-    shutil.rmtree(export.parent)
-    return measures, faults + measures.exceeding(BASE_TOLERANCE, BASE_TOLERANCE)
-
-
-def compare_each(names, compare, verdict, **text):
-    """Prints a table of compare(folder, name, shards) for each of `names`; the exit status."""
-    print(hf_model.versions())
-    print_header()
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        shards = run_programs.prepare_text(folder, **text)
-        for name in names:
-            measures, found = compare(folder, name, shards)
-            print_table(name, measures)
-            faults += [f"{name}: {fault}" for fault in found]
-    return run_programs.conclude(faults, verdict)
+def compare_base(name, work, shards):
+    settings = {**BASE_SETTINGS, "data.shards": shards["text"]}
+    export, dump = run_programs.dumped_run(work, settings, BASE_STEPS, "--forward-only", config="xlnet-base")
+    measures, faults, _ = forward_comparison.compare(export, dump, BASE_STEPS, exact_positions=name == EXACT)
+    return measures, faults
 
 
 def main():
     names = [argument for argument in sys.argv[1:] if argument != "--base"]
     if "--base" in sys.argv:
         torch.set_num_threads(os.cpu_count())
-        return compare_each(names or [BASE], compare_base, f"all agree within {BASE_TOLERANCE}",
-                            vocab_size=32000, documents=2400, num_words=60000, syllables=(2, 5))
+        found = {name: partial(compare_base, name) for name in names or [BASE]}
+        return cases.compare_each(found, BASE_TOLERANCE, vocab_size=32000, documents=2400, num_words=60000, syllables=(2, 5))
     torch.set_num_threads(1)
-    return compare_each(names or VARIANTS, compare_small,
-                        f"all agree within {TOLERANCE:g}, gradients within {GRADIENT_TOLERANCE:g}")
+    return cases.compare_each({name: partial(compare_small, name) for name in names or VARIANTS}, TOLERANCE, GRADIENT_TOLERANCE)
 
 
 if __name__ == "__main__":
