@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -16,24 +15,18 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder {
 
 namespace {
 
-using testing::HasSubstr;
-
 class AtomicFileTest : public ::testing::Test {
  protected:
-  AtomicFileTest() : folder_(::testing::TempDir() + "atomic-XXXXXX") {
-    path_ = std::string(mkdtemp(folder_.data())) + "/file";
-  }
-  ~AtomicFileTest() override { std::filesystem::remove_all(folder_); }
-
   bool HasTemporary() const { return std::filesystem::exists(path_ + ".tmp"); }
 
-  std::string folder_;
-  std::string path_;
+  TemporaryDirectory folder_;
+  std::string path_ = folder_.path() + "/file";
 };
 
 TEST_F(AtomicFileTest, AppearsWithACommitAndLeavesNothingWithoutOne) {
@@ -62,9 +55,8 @@ TEST_F(AtomicFileTest, AppearsWithACommitAndLeavesNothingWithoutOne) {
 }
 
 TEST_F(AtomicFileTest, AnErrorNamesTheFile) {
-  const absl::Status status = WriteFileAtomically(folder_ + "/none/file", "x");
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
-  EXPECT_NE(std::string(status.message()).find("/none/file.tmp'"), std::string::npos) << status;
+  EXPECT_THAT(WriteFileAtomically(folder_.path() + "/none/file", "x"),
+              Fails(absl::IsNotFound, "/none/file.tmp'"));
 }
 
 // What the system call says, in order; the last one stays.

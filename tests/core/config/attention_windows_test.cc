@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "tests/testing/status_matchers.h"
+
 namespace anyorder {
 namespace {
 
@@ -39,9 +41,6 @@ TEST(AttentionWindowsTest, LayersAndGroupsOfHeadsDiffer) {
 }
 
 TEST(AttentionWindowsTest, FaultsNameThePart) {
-  const auto fault = [](const std::string& windows) {
-    return std::string(AttentionWindows(Model(windows)).status().message());
-  };
   for (const auto& [windows, part] :
        {std::pair{"3", "'3', which is not a window"},
         {"a:1", "'a:1', whose sides"},
@@ -51,7 +50,7 @@ TEST(AttentionWindowsTest, FaultsNameThePart) {
         {"2x 1:1 / 3x 1:1", "for more than 4 heads"},
         {"1:1 / 1:1", "for fewer than 4 heads"},
         {"0x 1:1", "number of heads before x"}})
-    EXPECT_NE(fault(windows).find(part), std::string::npos) << windows << ": " << fault(windows);
+    EXPECT_THAT(AttentionWindows(Model(windows)).status(), Says(part)) << windows;
 }
 
 // The pictures of both released forms, two memory slots before four rows:

@@ -40,7 +40,7 @@ constexpr double kDoubleBound = 1e-12;
 struct Case {
   std::string name;
   std::function<std::unique_ptr<GenerationForm>()> make;
-  void (*backbone)(ModelConfig&);
+  ModelConfig model;
   enum Layout { kCausal, kQuery, kMasks } layout;
 };
 
@@ -144,50 +144,29 @@ std::vector<double> WholeLogits(const Case& form, const ModelConfig& model, cons
   return all;
 }
 
-void Xlnet(ModelConfig&) {}
-void TransformerXl(ModelConfig& model) {
-  model.segments = Segments::kNone;
-  model.scale_embedding = true;
-  model.clamp_len = 5;
-  model.activation = kernels::Activation::kRelu;
-  model.untie_r = false;
-}
-void Gpt(ModelConfig& model) {
-  model = SmallLearnedModel();
-  model.attention_biases = true;
-  model.softmax_bias = false;
-}
-void SigmaGpt(ModelConfig& model) {
-  Gpt(model);
-  model.positions = Positions::kLearnedPairs;
-}
-void RopePreNorm(ModelConfig& model) {
-  model.positions = Positions::kRope;
-  model.segments = Segments::kNone;
-  model.layer_norm = LayerNormPlace::kPre;
-  model.mem_len = 0;
-}
-void Llama(ModelConfig& model) {
-  MakeLlama(model);
-  model.mem_len = 0;
-}
-void Qwen3(ModelConfig& model) {
-  MakeQwen3(model);
-  model.mem_len = 0;
-}
-void Bert(ModelConfig& model) {
-  Gpt(model);
-  model.segments = Segments::kLearned;
-  model.embedding_layer_norm = true;
-  model.mlm_head = true;
-  model.softmax_bias = true;
-}
+// Of SmallModel(); kGpt and those that begin with it are learned positions, as GPT has them.
+constexpr char kTransformerXl[] =
+    "segments = none, scale_embedding = true, clamp_len = 5, activation = relu, untie_r = false";
+constexpr char kGpt[] =
+    "mem_len = 0, positions = learned, max_positions = 16, segments = none, attention_biases = "
+    "true, softmax_bias = false";
+constexpr char kSigmaGpt[] =
+    "mem_len = 0, positions = learned_pairs, max_positions = 16, segments = none, "
+    "attention_biases = true, softmax_bias = false";
+constexpr char kRopePreNorm[] = "positions = rope, segments = none, layer_norm = pre, mem_len = 0";
+constexpr char kBert[] =
+    "mem_len = 0, positions = learned, max_positions = 16, segments = learned, attention_biases = "
+    "true, embedding_layer_norm = true, mlm_head = true";
+constexpr char kUniLmV2[] =
+    "mem_len = 0, positions = learned, max_positions = 16, segments = learned, attention_biases = "
+    "true, embedding_layer_norm = true, mlm_head = true, position_bias = t5, position_buckets = 8, "
+    "position_bias_max_distance = 6";
 
-void UniLmV2(ModelConfig& model) {
-  Bert(model);
-  model.position_bias = PositionBias::kT5;
-  model.position_buckets = 8;
-  model.position_bias_max_distance = 6;
+ModelConfig LlamaLike(void (*make)(ModelConfig&)) {
+  ModelConfig model = SmallModel();
+  make(model);
+  model.mem_len = 0;
+  return model;
 }
 
 std::unique_ptr<GenerationForm> Causal() { return MakeCausalGeneration(kTokens, 0); }
@@ -200,24 +179,24 @@ std::unique_ptr<GenerationForm> Pseudo() {
 }
 
 std::vector<Case> AllCases() {
-  return {{"causal_transformer_xl", Causal, TransformerXl, Case::kCausal},
-          {"causal_gpt", Causal, Gpt, Case::kCausal},
-          {"causal_sigma_gpt", Causal, SigmaGpt, Case::kCausal},
-          {"causal_rope_pre_norm", Causal, RopePreNorm, Case::kCausal},
-          {"causal_qwen3", Causal, Qwen3, Case::kCausal},
-          {"query_llama", Query, Llama, Case::kQuery},
-          {"query_xlnet", Query, Xlnet, Case::kQuery},
-          {"query_rope_pre_norm", Query, RopePreNorm, Case::kQuery},
-          {"cloze_bert", Cloze, Bert, Case::kMasks},
-          {"cloze_relative", Cloze, Xlnet, Case::kMasks},
-          {"pseudo_unilmv2", Pseudo, UniLmV2, Case::kMasks},
-          {"pseudo_relative", Pseudo, Xlnet, Case::kMasks}};
+  const auto small = [](const char* keys) { return With(SmallModel(), keys); };
+  return {{"causal_transformer_xl", Causal, small(kTransformerXl), Case::kCausal},
+          {"causal_gpt", Causal, small(kGpt), Case::kCausal},
+          {"causal_sigma_gpt", Causal, small(kSigmaGpt), Case::kCausal},
+          {"causal_rope_pre_norm", Causal, small(kRopePreNorm), Case::kCausal},
+          {"causal_qwen3", Causal, LlamaLike(MakeQwen3), Case::kCausal},
+          {"query_llama", Query, LlamaLike(MakeLlama), Case::kQuery},
+          {"query_xlnet", Query, SmallModel(), Case::kQuery},
+          {"query_rope_pre_norm", Query, small(kRopePreNorm), Case::kQuery},
+          {"cloze_bert", Cloze, small(kBert), Case::kMasks},
+          {"cloze_relative", Cloze, SmallModel(), Case::kMasks},
+          {"pseudo_unilmv2", Pseudo, small(kUniLmV2), Case::kMasks},
+          {"pseudo_relative", Pseudo, SmallModel(), Case::kMasks}};
 }
 
 class DecoderTest : public ::testing::TestWithParam<Case> {
  protected:
   DecoderTest() {
-    GetParam().backbone(model_);
     weights_ = InitialWeights(model_, kVocab, 21);
     prompts_ = RandomPrompts(GetParam().make()->traits().takes_empty_prompt);
   }
@@ -225,7 +204,7 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
     return kernels::MakeCpuBackend({.num_threads = threads}).value();
   }
 
-  ModelConfig model_ = SmallModel();
+  ModelConfig model_ = GetParam().model;
   std::vector<double> weights_;
   std::vector<Tokens> prompts_;
 };
@@ -361,14 +340,11 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
 }
 
 TEST(DecoderMemoryTest, CausalStepsEqualTrainingsSegmentsWithMemory) {
-  ModelConfig model = SmallModel();
-  TransformerXl(model);
-  ExpectTrainingsLosses(model, SharedReference());
+  ExpectTrainingsLosses(With(SmallModel(), kTransformerXl), SharedReference());
 }
 
 TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
-  ModelConfig model = SmallModel();
-  TransformerXl(model);
+  ModelConfig model = With(SmallModel(), kTransformerXl);
   model.softmax = Softmax::kAdaptive;
   model.cutoffs = "6, 9";
   for (const int64_t div_val : {1, 2}) {
@@ -380,8 +356,7 @@ TEST(DecoderMemoryTest, AdaptiveSoftmaxGivesEveryWordItsProbability) {
 }
 
 TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
-  ModelConfig model = SmallModel();
-  RopePreNorm(model);
+  ModelConfig model = With(SmallModel(), kRopePreNorm);
   model.num_layers = 1;  // so that nothing older arrives through other rows
   const std::vector<double> weights = InitialWeights(model, kVocab, 23);
   const test::HostTensor stored = test::TensorOf(DType::kFloat64, weights);
@@ -401,8 +376,7 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
 }
 
 TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
-  ModelConfig model = SmallModel();
-  Gpt(model);
+  ModelConfig model = With(SmallModel(), kGpt);
   const std::unique_ptr<GenerationForm> causal = Causal();
   EXPECT_TRUE(CheckFits(model, *causal, Tokens(10, 5), 7)
                   .ok());  // 16 positions: the last token is only predicted
@@ -418,8 +392,8 @@ TEST(DecoderRefusalTest, SaysWhatDoesNotFit) {
 
 TEST(DecoderRefusalTest, ObjectivesWithoutAnOrderSayWhy) {
   for (const char* const name : {"dae", "bert"}) {
-    ModelConfig model = SmallModel();
-    if (std::string(name) == "bert") Bert(model);
+    const ModelConfig model =
+        std::string(name) == "bert" ? With(SmallModel(), kBert) : SmallModel();
     const absl::Status status =
         MakeObjectiveOrDie(name, model, OneWaySampling())->Generation(kTokens).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << name;

@@ -1,7 +1,6 @@
 // Searches against exhaustive enumeration, a second plain beam search and exact probabilities, on
 // models that are tables.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,13 +9,13 @@
 #include <map>
 #include <numeric>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/sampling.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::testing {
 namespace {
@@ -460,15 +459,12 @@ TEST(SearchErrorTest, EndsTheSearchAtTheStepThatFails) {
 
 TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
   BeamOptions beam = {.width = 0, .length_penalty = -1};
-  EXPECT_THAT(std::string(beam.Validate().message()), ::testing::HasSubstr("length penalty -1"));
+  EXPECT_THAT(beam.Validate(), Says("length penalty -1"));
   beam = {};
   beam.rules.min_tokens = 128;
   EXPECT_FALSE(beam.Validate().ok());
   const SampleOptions sample = {.cuts = {.temperature = -1, .top_k = -1, .top_p = 0}};
-  const std::string message(sample.Validate().message());
-  EXPECT_THAT(message, ::testing::HasSubstr("temperature is -1"));
-  EXPECT_THAT(message, ::testing::HasSubstr("top_p is 0"));
-  EXPECT_THAT(message, ::testing::HasSubstr("top_k is -1"));
+  EXPECT_THAT(sample.Validate(), Says("temperature is -1", "top_p is 0", "top_k is -1"));
 }
 
 }  // namespace

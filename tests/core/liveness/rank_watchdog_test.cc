@@ -60,6 +60,17 @@ class RankWatchdogTest : public ::testing::Test {
       Look();
     }
   }
+  void PassWithoutEnd(absl::Duration duration) {
+    Pass(duration);
+    EXPECT_THAT(ends_, IsEmpty());
+  }
+  // While the file system of node 1 has not answered for `begin` and longer, until `end`.
+  void PassStalled(absl::Duration begin, absl::Duration end) {
+    for (absl::Duration stall = begin; stall < end; stall += absl::Seconds(1)) {
+      health_.nodes[1].file_wait = stall;
+      Pass(absl::Seconds(1));
+    }
+  }
   void Look() {
     const Verdict verdict = watchdog_.Judge(health_, now_);
     reports_.insert(reports_.end(), verdict.reports.begin(), verdict.reports.end());
@@ -131,8 +142,7 @@ TEST_F(RankWatchdogTest, WhatStartedTheRanksMayNotStayWithoutThem) {
   Pass(absl::Seconds(70));
   for (int i = 0; i < 4; ++i) report_of(i) = {rank(i), /*is_connected=*/false};
   rank(0).has_ended = true;
-  Pass(absl::Seconds(55));
-  EXPECT_THAT(ends_, IsEmpty());
+  PassWithoutEnd(absl::Seconds(55));
   Pass(absl::Seconds(10));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("all ranks have ended 1m ago")));
 }
@@ -160,8 +170,7 @@ TEST_F(RankWatchdogTest, ARankThatWentWithoutAWordIsLost) {
   report_of(1).is_connected = false;
   report_of(2).is_connected = false;
   rank(2).has_ended = true;  // in order
-  Pass(absl::Seconds(19));
-  EXPECT_THAT(ends_, IsEmpty());
+  PassWithoutEnd(absl::Seconds(19));
   Pass(absl::Seconds(2));
   EXPECT_THAT(ends_, ElementsAre(AllOf(HasSubstr("rank 1 on node1 (process 101)"),
                                        HasSubstr("is lost: its process ended 20s ago"))));
@@ -195,11 +204,7 @@ TEST_F(RankWatchdogTest, OwnStandstillIsNobodysSilence) {
 TEST_F(RankWatchdogTest, AStalledFileSystemIsReportedAndEndsNobody) {
   Pass(absl::Seconds(1));
   Enter(0, 57);  // the others read their shards
-  absl::Duration stall;
-  for (; stall < absl::Seconds(290); stall += absl::Seconds(1)) {
-    health_.nodes[1].file_wait = stall;
-    Pass(absl::Seconds(1));
-  }
+  PassStalled(absl::ZeroDuration(), absl::Seconds(290));
   EXPECT_THAT(reports_, ElementsAre(AllOf(HasSubstr("file system stalls on node2"),
                                           HasSubstr("not ended before 5m"))));
   health_.nodes[1].file_wait = absl::ZeroDuration();
@@ -213,16 +218,9 @@ TEST_F(RankWatchdogTest, AStalledFileSystemIsReportedAndEndsNobody) {
 TEST_F(RankWatchdogTest, AStallBeyondItsLimitIsNoExcuse) {
   Pass(absl::Seconds(1));
   Enter(0, 57);
-  for (absl::Duration stall; stall < absl::Minutes(19); stall += absl::Seconds(1)) {
-    health_.nodes[1].file_wait = stall;
-    Pass(absl::Seconds(1));
-  }
+  PassStalled(absl::ZeroDuration(), absl::Minutes(19));
   EXPECT_THAT(ends_, IsEmpty());
-  for (absl::Duration stall = absl::Minutes(19); stall < absl::Minutes(21);
-       stall += absl::Seconds(1)) {
-    health_.nodes[1].file_wait = stall;
-    Pass(absl::Seconds(1));
-  }
+  PassStalled(absl::Minutes(19), absl::Minutes(21));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("collective 57")));
 }
 
@@ -250,8 +248,7 @@ TEST_F(StartOfRanksTest, RanksThatDoNotComeEndIt) {
 TEST_F(StartOfRanksTest, ServicesThatDoNotComeEndIt) {
   silent_nodes_ = {0, 1};
   health_.nodes.clear();
-  Pass(absl::Minutes(9));
-  EXPECT_THAT(ends_, IsEmpty());
+  PassWithoutEnd(absl::Minutes(9));
   Pass(absl::Minutes(2));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("nothing heard from the checkpoint service on node1")));
 }
@@ -261,8 +258,7 @@ TEST_F(StartOfRanksTest, APhaseThatStallsIsNamedAndEndsIt) {
   ASSERT_THAT(reports_, ElementsAre(HasSubstr("stuck or slow: rank 0 on node1 (process 100): in "
                                               "phase 'set-up', no progress for 1m")));
   for (int i = 1; i < 4; ++i) Enter(i, 1);
-  Pass(absl::Minutes(7));
-  EXPECT_THAT(ends_, IsEmpty());
+  PassWithoutEnd(absl::Minutes(7));
   Pass(absl::Minutes(2));
   EXPECT_THAT(ends_, ElementsAre(AllOf(HasSubstr("rank 0"), HasSubstr("no progress for 10m"))));
 }

@@ -3,7 +3,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -96,6 +98,21 @@ inline std::vector<CanvasModel> OrderedModels() {
       MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
       MakeCanvasModel("pairs", CanvasBackbone::kPairs, pairs),
   };
+}
+
+inline std::vector<CanvasModel> AllCanvasModels() {
+  std::vector<CanvasModel> models = UnmaskingModels();
+  for (const CanvasModel& model : OrderedModels()) models.push_back(model);
+  return models;
+}
+// One of each family.
+inline std::vector<CanvasModel> FamilyModels() {
+  std::vector<CanvasModel> models;
+  std::set<CanvasFamily> seen;
+  for (const CanvasModel& model : AllCanvasModels())
+    if (seen.insert(model.form.family).second) models.push_back(model);
+  EXPECT_EQ(models.size(), 5u);
+  return models;
 }
 
 // Whether texts of a dozen tokens are longer than what training had.
@@ -207,10 +224,7 @@ inline std::string Described(const WriteOptions& options) {
 inline std::vector<WrittenText> WriteOn(kernels::Backend& backend, const CanvasModel& model,
                                         const std::vector<Canvas>& canvases,
                                         const WriteOptions& options) {
-  DeviceVector stored(backend, ToDType(model.model.dtype),
-                      static_cast<int64_t>(model.weights.size()));
-  stored.Assign(model.weights);
-  return WriteBlanks(model.On(backend, stored), canvases, options, NobodyListens).value();
+  return WriteBlanks(*StoredModel(model, backend), canvases, options, NobodyListens).value();
 }
 
 // Expects the same tokens in the same order, and numbers that differ by no more than `bound`.
@@ -228,6 +242,50 @@ inline void ExpectSameText(const WrittenText& a, const WrittenText& b, double bo
     EXPECT_NEAR(x.log_prob, y.log_prob, bound) << "token " << i;
     EXPECT_NEAR(x.confidence, y.confidence, bound) << "token " << i;
   }
+}
+
+// Expects that each text is plain(canvas) but for rounding; how many ended before all blanks were
+// written.
+template <typename Plain>
+int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& canvases,
+                         const WriteOptions& options, const Plain& plain) {
+  SCOPED_TRACE(Described(options));
+  const std::vector<WrittenText> written = WriteOn(SharedReference(), model, canvases, options);
+  EXPECT_EQ(written.size(), canvases.size());
+  int64_t ended = 0;
+  for (size_t n = 0; n < canvases.size() && !::testing::Test::HasFailure(); ++n) {
+    SCOPED_TRACE(n);
+    const WrittenText expected = plain(canvases[n]);
+    ExpectSameText(written[n], expected, 1e-12);
+    const std::vector<int32_t>& tokens = canvases[n].tokens;
+    const auto blanks = std::count(tokens.begin(), tokens.end(), kBlank);
+    ended += static_cast<int64_t>(expected.written.size()) < blanks ? 1 : 0;
+  }
+  return ended;
+}
+
+// The tokens that may not be written at a position.
+inline std::vector<bool> BannedAt(const CanvasModel& model, const Canvas& canvas,
+                                  const WriteOptions& options, int64_t position) {
+  std::vector<bool> banned(static_cast<size_t>(model.vocab_size));
+  const auto here = canvas.banned_at.find(position);
+  for (size_t token = 0; token < banned.size(); ++token) {
+    banned[token] = (!options.draw.banned.empty() && options.draw.banned[token] != 0) ||
+                    (here != canvas.banned_at.end() && (*here->second)[token] != 0);
+  }
+  return banned;
+}
+
+// Whether an end token behind all that was given has no blank before it; then the rest of `text`
+// are end tokens, too.
+inline bool EndText(const Canvas& canvas, int32_t end_token, std::vector<int32_t>& text) {
+  const auto blank = std::find(text.begin(), text.end(), kBlank);
+  auto first = text.begin();
+  for (size_t i = 0; i < canvas.tokens.size(); ++i)
+    if (canvas.tokens[i] != kBlank) first = text.begin() + static_cast<int64_t>(i) + 1;
+  if (first >= blank || std::find(first, blank, end_token) == blank) return false;
+  std::replace(text.begin(), text.end(), kBlank, end_token);
+  return true;
 }
 
 }  // namespace anyorder::testing

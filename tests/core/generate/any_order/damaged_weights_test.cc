@@ -1,18 +1,17 @@
 // Networks with a weight that is not a number: every way to write or to score a text ends with an
 // error that says so.
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "core/generate/slot_network.h"
 #include "core/network/tensors/parameters.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/likelihood_cases.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::testing {
 namespace {
@@ -21,32 +20,24 @@ constexpr double kNotANumber = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 void ExpectSaysSo(const absl::Status& status) {
-  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status.message();
-  EXPECT_THAT(std::string(status.message()),
-              ::testing::AllOf(::testing::HasSubstr("logits are not finite"),
-                               ::testing::HasSubstr("choose an earlier checkpoint (--step)")));
+  EXPECT_THAT(status, Fails(absl::IsFailedPrecondition, "logits are not finite",
+                            "choose an earlier checkpoint (--step)"));
 }
 
 // A weight in the middle, which all rows pass.
 void Damage(CanvasModel& model, double value) { model.weights[model.weights.size() / 2] = value; }
 
 TEST(DamagedWeightsTest, EveryMethodEndsWithAnError) {
-  std::vector<CanvasModel> models = UnmaskingModels();
-  for (const CanvasModel& model : OrderedModels()) models.push_back(model);
   RandomStream random(82, RandomPurpose::kPairs, 0, 0);
-  for (CanvasModel& model : models) {
+  for (CanvasModel model : AllCanvasModels()) {
     SCOPED_TRACE(model.name);
     const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
     Damage(model, random.Below(2) == 0 ? kNotANumber : kInfinite);
-    DeviceVector stored(SharedReference(), DType::kFloat64,
-                        static_cast<int64_t>(model.weights.size()));
-    stored.Assign(model.weights);
+    const StoredModel stored(model);
     for (const WriteMethod method : MethodsOf(model.form)) {
       const WriteOptions options = RandomOptions(model, method, random);
       SCOPED_TRACE(Described(options));
-      ExpectSaysSo(
-          WriteBlanks(model.On(SharedReference(), stored), canvases, options, NobodyListens)
-              .status());
+      ExpectSaysSo(WriteBlanks(*stored, canvases, options, NobodyListens).status());
     }
   }
 }

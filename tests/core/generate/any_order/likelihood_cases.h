@@ -46,9 +46,7 @@ inline AnyOrderConfig Eso(EsoForm form, double share) {
 inline absl::StatusOr<std::vector<LogLikelihood>> TryScore(
     const CanvasModel& model, const std::vector<ScoredText>& texts,
     const ScoreOptions& options = {}, kernels::Backend& backend = SharedReference()) {
-  DeviceVector stored(backend, DType::kFloat64, static_cast<int64_t>(model.weights.size()));
-  stored.Assign(model.weights);
-  return ScoreTexts(model.On(backend, stored), texts, options);
+  return ScoreTexts(*StoredModel(model, backend), texts, options);
 }
 inline std::vector<LogLikelihood> Score(const CanvasModel& model,
                                         const std::vector<ScoredText>& texts,

@@ -28,15 +28,25 @@ struct CanvasModel {
   CanvasForm form;
   int64_t vocab_size = 0;
   std::vector<double> weights;
+};
 
-  // The same on `backend`, with the weights in `stored`.
-  WritingModel On(kernels::Backend& backend, const DeviceVector& stored) const {
-    return {.model = &model,
-            .vocab_size = vocab_size,
-            .weights = stored.view(),
-            .form = form,
-            .backend = &backend};
+// A model that writes, with its weights in a backend's memory. It is outlived by both.
+class StoredModel {
+ public:
+  explicit StoredModel(const CanvasModel& model, kernels::Backend& backend = SharedReference())
+      : weights_(backend, ToDType(model.model.dtype), static_cast<int64_t>(model.weights.size())),
+        writing_{.model = &model.model,
+                 .vocab_size = model.vocab_size,
+                 .weights = weights_.view(),
+                 .form = model.form,
+                 .backend = &backend} {
+    weights_.Assign(model.weights);
   }
+  const WritingModel& operator*() const { return writing_; }
+
+ private:
+  DeviceVector weights_;
+  WritingModel writing_;
 };
 
 inline void PrintTo(const CanvasModel& value, std::ostream* out) { *out << value.name; }

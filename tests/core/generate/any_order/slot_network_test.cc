@@ -26,6 +26,25 @@ constexpr int64_t kMostKept = 9;
 constexpr int64_t kMostPassing = 24;
 constexpr int64_t kSpan = 16;
 
+// Of a model that writes without queries, or in two streams.
+CanvasModel SlotModel(CanvasBackbone backbone, CanvasFamily family = CanvasFamily::kMasked,
+                      int64_t vocab_size = 13) {
+  return MakeCanvasModel("slots", backbone, {.family = family, .seq_len = 16}, vocab_size);
+}
+
+// A network on `backend`, and the weights that it reads.
+struct OpenSlots {
+  test::HostTensor weights;
+  std::unique_ptr<SlotNetwork> network;
+
+  OpenSlots(const CanvasModel& model, const SlotNetworkOptions& options,
+            kernels::Backend& backend = SharedReference())
+      : weights(test::TensorOf(DType::kFloat64, model.weights)),
+        network(SlotNetwork::Create(model.model, model.vocab_size, weights.view(), options, backend)
+                    .value()) {}
+  SlotNetwork* operator->() const { return network.get(); }
+};
+
 // A lane's slots as they come: ranks in order.
 struct LaneWalk {
   std::vector<PlainPass::Place> kept;
@@ -73,18 +92,10 @@ struct LaneWalk {
 
 TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
   for (const CanvasBackbone backbone : {CanvasBackbone::kRelative, CanvasBackbone::kLlama}) {
-    const CanvasModel model =
-        MakeCanvasModel("slots", backbone, {.family = CanvasFamily::kTwoStream, .seq_len = 16});
-    const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
-    const auto make = [&](bool cached) {
-      return SlotNetwork::Create(
-                 model.model, model.vocab_size, weights.view(),
-                 {.lanes = kSlotLanes, .key_slots = kMostKept, .span = kSpan, .cached = cached},
-                 SharedReference())
-          .value();
-    };
-    const std::unique_ptr<SlotNetwork> kept = make(true);
-    const std::unique_ptr<SlotNetwork> again = make(false);
+    const CanvasModel model = SlotModel(backbone, CanvasFamily::kTwoStream);
+    const OpenSlots kept(model, {.lanes = kSlotLanes, .key_slots = kMostKept, .span = kSpan});
+    const OpenSlots again(
+        model, {.lanes = kSlotLanes, .key_slots = kMostKept, .span = kSpan, .cached = false});
     PlainPass plain(model);
     RandomStream random(71, RandomPurpose::kPairs, 0, 0);
     std::vector<LaneWalk> lanes(kSlotLanes);
@@ -138,14 +149,9 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
 }
 
 TEST(SlotNetworkTest, KeysThatLanesShareAreNotCopiedAgain) {
-  const CanvasModel model = MakeCanvasModel("shared", CanvasBackbone::kLlama,
-                                            {.family = CanvasFamily::kTwoStream, .seq_len = 16});
-  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  const CanvasModel model = SlotModel(CanvasBackbone::kLlama, CanvasFamily::kTwoStream);
   CountingBackend backend(model.vocab_size);
-  const std::unique_ptr<SlotNetwork> network =
-      SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
-                          {.lanes = 4, .key_slots = 8, .span = 16}, backend)
-          .value();
+  const OpenSlots network(model, {.lanes = 4, .key_slots = 8, .span = 16}, backend);
   const auto slots = [](std::initializer_list<int32_t> positions) {
     LanePass pass;
     for (const int32_t i : positions) pass.lasting.push_back(RankedSlot(5 + i, i, i));
@@ -252,18 +258,13 @@ std::vector<LanePass> TwoLanesOf(int64_t reads) {
 TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
   constexpr int64_t kManyTokens = 50'000;
   constexpr int64_t kRowBytes = kManyTokens * SizeOf(DType::kFloat64);
-  const CanvasModel model =
-      MakeCanvasModel("large", CanvasBackbone::kLlama,
-                      {.family = CanvasFamily::kMasked, .seq_len = 64}, kManyTokens);
-  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  const CanvasModel model = SlotModel(CanvasBackbone::kLlama, CanvasFamily::kMasked, kManyTokens);
   const auto bytes_of = [&](int64_t reads, int64_t logit_bytes) {
     CountingBackend backend(kManyTokens);
-    const std::unique_ptr<SlotNetwork> network =
-        SlotNetwork::Create(
-            model.model, kManyTokens, weights.view(),
-            {.lanes = 2, .key_slots = 64, .span = 64, .cached = false, .logit_bytes = logit_bytes},
-            backend)
-            .value();
+    const OpenSlots network(
+        model,
+        {.lanes = 2, .key_slots = 64, .span = 64, .cached = false, .logit_bytes = logit_bytes},
+        backend);
     std::vector<double> logits;
     EXPECT_TRUE(network->Run(TwoLanesOf(reads)).ok());
     EXPECT_TRUE(network->ReadRow(1, reads - 1, &logits).ok());
@@ -276,24 +277,20 @@ TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
 }
 
 TEST(SlotNetworkTest, LogitsAreMadeOnceIfRowsAreReadInOrder) {
-  const CanvasModel model = MakeCanvasModel("once", CanvasBackbone::kLlama,
-                                            {.family = CanvasFamily::kMasked, .seq_len = 64});
-  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
+  const CanvasModel model = SlotModel(CanvasBackbone::kLlama);
   for (const int64_t rows : {1, 5}) {
     CountingBackend backend(model.vocab_size);
-    const std::unique_ptr<SlotNetwork> network =
-        SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
+    const OpenSlots network(model,
                             {.lanes = 2,
                              .key_slots = 64,
                              .span = 64,
                              .cached = false,
                              .logit_bytes = rows * model.vocab_size * SizeOf(DType::kFloat64)},
-                            backend)
-            .value();
+                            backend);
     const std::vector<LanePass> passes = TwoLanesOf(10);
     ASSERT_TRUE(network->Run(passes).ok());
     EXPECT_EQ(backend.logit_rows(), 0);
-    ReadAll(*network, passes, /*goes_back=*/false);
+    ReadAll(*network.network, passes, /*goes_back=*/false);
     EXPECT_EQ(backend.logit_rows(), 20);
   }
 }
@@ -311,14 +308,9 @@ class RefusingBackend final : public ForwardingBackend {
 };
 
 TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
-  const CanvasModel model = MakeCanvasModel("slots", CanvasBackbone::kLlama,
-                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
-  const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
   RefusingBackend backend;
-  const std::unique_ptr<SlotNetwork> network =
-      SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
-                          {.lanes = 1, .key_slots = 8, .span = 16, .cached = false}, backend)
-          .value();
+  const OpenSlots network(SlotModel(CanvasBackbone::kLlama),
+                          {.lanes = 1, .key_slots = 8, .span = 16, .cached = false}, backend);
   const auto run = [&](int64_t slots, std::vector<double>* logits) {
     LanePass pass;
     for (int64_t i = 0; i < slots; ++i) pass.passing.push_back(RankedSlot(5, i, 0));
@@ -338,8 +330,7 @@ TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
 }
 
 TEST(SlotNetworkTest, SaysThatPositionsWereNotLearned) {
-  const CanvasModel model = MakeCanvasModel("learned", CanvasBackbone::kLearned,
-                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
+  const CanvasModel model = SlotModel(CanvasBackbone::kLearned);
   const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
   ExpectTooLong(SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
                                     {.lanes = 1, .key_slots = 17, .span = 17}, SharedReference())

@@ -21,8 +21,8 @@ namespace {
 class PlainUnmasking {
  public:
   PlainUnmasking(const CanvasModel& model, const Canvas& canvas, const WriteOptions& options)
-      : form_(model.form),
-        vocab_size_(model.vocab_size),
+      : model_(model),
+        form_(model.form),
         canvas_(canvas),
         options_(options),
         text_(canvas.tokens),
@@ -44,7 +44,7 @@ class PlainUnmasking {
       for (int64_t step = 0; step <= steps + blanks && !Blanks(begin_, end_).empty(); ++step) {
         Step(step, steps, blanks);
         ++number_;
-        if (options_.stop_at_end && EndsHere()) break;
+        if (options_.stop_at_end && EndText(canvas_, form_.end_token, text_)) break;
       }
     }
     result_.tokens = text_;
@@ -114,13 +114,7 @@ class PlainUnmasking {
   }
 
   std::vector<bool> Banned(int64_t position) const {
-    std::vector<bool> banned(static_cast<size_t>(vocab_size_));
-    const auto here = canvas_.banned_at.find(position);
-    for (size_t token = 0; token < banned.size(); ++token) {
-      banned[token] = (!options_.draw.banned.empty() && options_.draw.banned[token] != 0) ||
-                      (here != canvas_.banned_at.end() && (*here->second)[token] != 0);
-    }
-    return banned;
+    return BannedAt(model_, canvas_, options_, position);
   }
 
   Guess GuessAt(int64_t position, bool takes_likeliest) const {
@@ -217,22 +211,8 @@ class PlainUnmasking {
     if (!chosen.empty()) rows_.clear();
   }
 
-  // Whether an end token behind all that was given has no blank before it; then the rest are end
-  // tokens, too.
-  bool EndsHere() {
-    const auto blank = std::find(text_.begin(), text_.end(), kBlank) - text_.begin();
-    int64_t given = -1;
-    for (int64_t i = 0; i < Length(); ++i)
-      if (canvas_.tokens[i] != kBlank) given = i;
-    bool has_end = false;
-    for (int64_t i = given + 1; i < blank; ++i) has_end |= text_[i] == form_.end_token;
-    if (given > blank || !has_end) return false;
-    std::replace(text_.begin(), text_.end(), kBlank, form_.end_token);
-    return true;
-  }
-
-  const CanvasForm form_;
-  const int64_t vocab_size_;
+  const CanvasModel& model_;
+  const CanvasForm& form_;
   const Canvas& canvas_;
   const WriteOptions& options_;
   std::vector<int32_t> text_;
@@ -256,22 +236,11 @@ class UnmaskTest : public ::testing::TestWithParam<CanvasModel> {
     return methods;
   }
 
-  // Returns how many texts ended before all blanks were written.
-  static int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& canvases,
-                                  const WriteOptions& options) {
-    SCOPED_TRACE(Described(options));
-    const std::vector<WrittenText> written = WriteOn(SharedReference(), model, canvases, options);
-    EXPECT_EQ(written.size(), canvases.size());
-    int64_t ended = 0;
-    for (size_t n = 0; n < canvases.size() && !HasFailure(); ++n) {
-      SCOPED_TRACE(n);
-      const WrittenText plain = PlainUnmasking(model, canvases[n], options).Write();
-      ExpectSameText(written[n], plain, 1e-12);
-      const std::vector<int32_t>& tokens = canvases[n].tokens;
-      const auto blanks = std::count(tokens.begin(), tokens.end(), kBlank);
-      ended += static_cast<int64_t>(plain.written.size()) < blanks ? 1 : 0;
-    }
-    return ended;
+  static int64_t ExpectPlain(const CanvasModel& model, const std::vector<Canvas>& canvases,
+                             const WriteOptions& options) {
+    return ExpectPlainTexts(model, canvases, options, [&](const Canvas& canvas) {
+      return PlainUnmasking(model, canvas, options).Write();
+    });
   }
 };
 
@@ -285,7 +254,7 @@ TEST_P(UnmaskTest, EqualsTheMethodWrittenAgain) {
       if (method != WriteMethod::kResample)
         options.recompute = random.Below(2) == 0 || HasWindow(model);
       const std::vector<Canvas> canvases = RandomCanvases(model, random);
-      ended += ExpectPlainTexts(model, canvases, options);
+      ended += ExpectPlain(model, canvases, options);
       if (HasFailure()) return;
     }
   }
@@ -304,7 +273,7 @@ TEST_P(UnmaskTest, OfEqualsTheLowestIdAndTheFirstPositionAreTaken) {
     options.draw.banned[0] = options.draw.banned[1] = options.draw.banned[3] = 1;
     std::vector<Canvas> canvases = RandomCanvases(model, random);
     for (Canvas& canvas : canvases) canvas.banned_at.clear();
-    ExpectPlainTexts(model, canvases, options);
+    ExpectPlain(model, canvases, options);
     if (HasFailure()) return;
     for (const WrittenText& text : WriteOn(SharedReference(), model, canvases, options)) {
       for (const WrittenToken& token : text.written) EXPECT_EQ(token.token, 2);

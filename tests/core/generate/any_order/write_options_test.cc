@@ -112,9 +112,6 @@ std::vector<OptionChange> OptionChanges() {
 std::vector<std::vector<int64_t>> WriteUnchecked(const CanvasModel& model,
                                                  const std::vector<Canvas>& canvases,
                                                  const WriteOptions& options) {
-  DeviceVector stored(SharedReference(), DType::kFloat64,
-                      static_cast<int64_t>(model.weights.size()));
-  stored.Assign(model.weights);
   auto* write = UnmaskBlanks;
   switch (options.method) {
     case WriteMethod::kEso:
@@ -126,7 +123,7 @@ std::vector<std::vector<int64_t>> WriteUnchecked(const CanvasModel& model,
   }
   std::vector<std::vector<int64_t>> written;
   const std::vector<WrittenText> texts =
-      write(model.On(SharedReference(), stored), canvases, options, NobodyListens).value();
+      write(*StoredModel(model), canvases, options, NobodyListens).value();
   for (const WrittenText& text : texts) {
     for (const WrittenToken& token : text.written)
       written.push_back(
@@ -149,12 +146,6 @@ bool IsForeign(const std::string& option, WriteMethod method) {
 }
 
 TEST(MethodOptionsTest, AreThoseThatChangeTexts) {
-  std::vector<CanvasModel> models;
-  std::set<CanvasFamily> families;
-  for (const auto& all : {UnmaskingModels(), OrderedModels()})
-    for (const CanvasModel& model : all)
-      if (families.insert(model.form.family).second) models.push_back(model);
-  ASSERT_EQ(models.size(), 5u);
   std::set<std::string> names, expected_names;
   auto note = [&expected_names](const char* key, const auto&, const char*, const FieldBounds&,
                                 const WriteMethods& methods = {}) {
@@ -164,7 +155,7 @@ TEST(MethodOptionsTest, AreThoseThatChangeTexts) {
   WriteOptions::VisitFields(usual, note);
   std::map<std::pair<std::string, WriteMethod>, bool> acts;
   RandomStream random(83, RandomPurpose::kPairs, 0, 0);
-  for (const CanvasModel& model : models) {
+  for (const CanvasModel& model : FamilyModels()) {
     for (const WriteMethod method : MethodsOf(model.form)) {
       for (const OptionChange& one : OptionChanges()) {
         names.insert(one.name);
@@ -219,9 +210,7 @@ class CanWriteTest : public ::testing::Test {
   }
   static absl::Status Check(const CanvasModel& model, const Canvas& canvas,
                             const WriteOptions& options = {}) {
-    DeviceVector stored(SharedReference(), DType::kFloat64,
-                        static_cast<int64_t>(model.weights.size()));
-    return CheckCanWrite(model.On(SharedReference(), stored), {canvas}, options);
+    return CheckCanWrite(*StoredModel(model), {canvas}, options);
   }
 
   const CanvasModel masked_ = Model({.family = CanvasFamily::kMasked, .seq_len = 16});
@@ -301,13 +290,10 @@ TEST(WriteBlanksTest, NoCanvasesAreNoTexts) {
 TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
   const CanvasModel model = MakeCanvasModel("masked", CanvasBackbone::kLlama,
                                             {.family = CanvasFamily::kMasked, .seq_len = 16});
-  DeviceVector stored(SharedReference(), DType::kFloat64,
-                      static_cast<int64_t>(model.weights.size()));
-  stored.Assign(model.weights);
+  const StoredModel writer(model);
   RandomStream random(84, RandomPurpose::kPairs, 0, 0);
   constexpr size_t kLength = 8;
-  const auto in_group =
-      static_cast<size_t>(TextsAtOnce(model.On(SharedReference(), stored), {}, kLength));
+  const auto in_group = static_cast<size_t>(TextsAtOnce(*writer, {}, kLength));
   ASSERT_EQ(in_group, static_cast<size_t>(kTokensAtOnce) / kLength);
   std::vector<Canvas> canvases(in_group + 3);
   for (Canvas& canvas : canvases) {
@@ -316,9 +302,8 @@ TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
     canvas.stream = random.Next();
   }
   std::vector<size_t> told;
-  const WritingModel writer = model.On(SharedReference(), stored);
   const std::vector<WrittenText> texts =
-      WriteBlanks(writer, canvases, {}, [&](int64_t text, const WrittenToken&) {
+      WriteBlanks(*writer, canvases, {}, [&](int64_t text, const WrittenToken&) {
         told.push_back(static_cast<size_t>(text));
       }).value();
   ASSERT_EQ(told.size(), 2 * canvases.size());
@@ -328,24 +313,19 @@ TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
       for (size_t n = begin; n < end; ++n) expected.push_back(n);
   EXPECT_EQ(told, expected);
   for (const size_t n : {size_t{0}, in_group - 1, in_group, canvases.size() - 1}) {
-    const WrittenText alone = WriteBlanks(writer, {canvases[n]}, {}, NobodyListens).value().front();
+    const WrittenText alone =
+        WriteBlanks(*writer, {canvases[n]}, {}, NobodyListens).value().front();
     ExpectSameText(texts[n], alone, 0);
   }
 }
 
 TEST(WriteBlanksTest, ListenersHearEachTokenInTurn) {
-  std::vector<CanvasModel> models = UnmaskingModels();
-  for (const CanvasModel& model : OrderedModels()) models.push_back(model);
-  for (const CanvasModel& model : models) {
+  for (const CanvasModel& model : AllCanvasModels()) {
     RandomStream random(81, RandomPurpose::kPairs, 0, 0);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
-    DeviceVector stored(SharedReference(), DType::kFloat64,
-                        static_cast<int64_t>(model.weights.size()));
-    stored.Assign(model.weights);
     std::vector<std::vector<WrittenToken>> heard(canvases.size());
     const std::vector<WrittenText> texts =
-        WriteBlanks(model.On(SharedReference(), stored), canvases,
-                    {.method = MethodsOf(model.form).front()},
+        WriteBlanks(*StoredModel(model), canvases, {.method = MethodsOf(model.form).front()},
                     [&](int64_t text, const WrittenToken& token) { heard[text].push_back(token); })
             .value();
     for (size_t n = 0; n < texts.size(); ++n) {

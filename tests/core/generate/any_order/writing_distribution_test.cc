@@ -6,23 +6,19 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <vector>
 
 #include "core/generate/any_order/write_options.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/core/generate/any_order/text_counts.h"
 
 namespace anyorder::testing {
 namespace {
 
-using TextWeights = std::map<std::vector<int32_t>, double>;
-
 constexpr int64_t kTinyVocab = 5;  // one of them <mask>, which is banned
 constexpr int64_t kTextsPerCall = 1000;
 constexpr int64_t kCalls = 20;
-// Of a false alarm, each case.
-constexpr double kAlarm = 1e-6;
 
 CanvasModel TinyModel(CanvasBackbone backbone, const CanvasForm& form) {
   CanvasModel model = MakeCanvasModel("tiny", backbone, form, kTinyVocab);
@@ -249,40 +245,6 @@ TextWeights EsoTexts(const CanvasModel& model, const std::vector<int32_t>& text)
   });
 }
 
-// Pearson's statistic of `counts`; texts that are expected less than ten times are one cell. A
-// chi-square of k degrees exceeds k + 2 sqrt(k x) + 2 x with probability below exp(-x) (Laurent and
-// Massart 2000, lemma 1).
-void ExpectFrequencies(const TextWeights& expected, const TextWeights& counts, double draws) {
-  double statistic = 0;
-  double pooled_expected = 0;
-  double pooled_counted = 0;
-  double cells = 0;
-  double sum = 0;
-  const auto add = [&](double counted, double mean) {
-    statistic += (counted - mean) * (counted - mean) / mean;
-    ++cells;
-  };
-  for (const auto& [text, probability] : expected) {
-    sum += probability;
-    const auto found = counts.find(text);
-    const double counted = found == counts.end() ? 0 : found->second;
-    if (probability * draws >= 10) {
-      add(counted, probability * draws);
-    } else {
-      pooled_expected += probability * draws;
-      pooled_counted += counted;
-    }
-  }
-  EXPECT_NEAR(sum, 1, 1e-12);
-  if (pooled_expected >= 10) add(pooled_counted, pooled_expected);
-  for (const auto& [text, counted] : counts)
-    EXPECT_TRUE(expected.contains(text)) << "a text that cannot be, " << counted << " times";
-  ASSERT_GE(cells, 8);
-  const double degrees = cells - 1;
-  const double x = -std::log(kAlarm);
-  EXPECT_LE(statistic, degrees + 2 * std::sqrt(degrees * x) + 2 * x) << cells << " texts";
-}
-
 void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, WriteOptions options,
                  const TextWeights& expected) {
   options.draw.banned.assign(kTinyVocab, 0);
@@ -296,7 +258,8 @@ void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, Wri
     for (const WrittenText& written : WriteOn(SharedReference(), model, canvases, options))
       ++counts[written.tokens];
   }
-  ExpectFrequencies(expected, counts, kCalls * kTextsPerCall);
+  const ChiSquare test = CompareCounts(counts, expected);
+  EXPECT_LE(test.statistic, test.limit) << expected.size() << " texts";
 }
 
 const std::vector<int32_t> kThreeBlanks = {kBlank, 2, kBlank, kBlank};
