@@ -160,9 +160,8 @@ TEST_F(BackgroundCopyTest, AFailedCopyIsAFailedSaveOnAllRanks) {
     EXPECT_EQ(event.step, 7);
     EXPECT_EQ(event.reason, "rank 0 could not copy its state: an illegal address was read");
   }
-  const absl::Status committed = clients[0]->WaitCommitted(7, absl::Seconds(1));
-  EXPECT_EQ(committed.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(committed.message()), HasSubstr("an illegal address was read"));
+  EXPECT_THAT(clients[0]->WaitCommitted(7, absl::Seconds(1)),
+              Fails(absl::IsUnavailable, "an illegal address was read"));
   // Once for all.
   for (const SaveEvent& event : clients[0]->PollEvents())
     EXPECT_NE(event.state, SaveState::kAbandoned);
@@ -218,8 +217,7 @@ TEST_F(BackgroundCopyTest, ATrainerThatGoesDuringItsCopyLeavesTheOlderCheckpoint
   second.reset();
   StopAll();
   EXPECT_FALSE(Checkpoint::Open(StepPath(6)).ok());
-  const auto checkpoint = Checkpoint::Open(StepPath(5)).value();
-  ExpectHolds(checkpoint, State(5), 2);
+  ExpectHolds(Checkpoint::Open(StepPath(5)).value(), State(5), 2);
 }
 
 }  // namespace

@@ -107,6 +107,16 @@ TEST(CommitTest, VotesThatLeaveAGapOrOverlapAreRefused) {
   EXPECT_TRUE(absl::IsDataLoss(MergeVotes({other_dtype}).status()));
 }
 
+using Steps = std::vector<int64_t>;
+
+// Of all checkpoints.
+Steps StepsOf(ModelFileSystem& fs) {
+  Steps steps;
+  const std::vector<CheckpointInfo> checkpoints = ListCheckpoints(kRunDir, &fs).value();
+  for (const CheckpointInfo& info : checkpoints) steps.push_back(info.step);
+  return steps;
+}
+
 TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 1);
@@ -123,38 +133,29 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   ASSERT_TRUE(log.Retire(2, 100, StagedSave(400, 1).id().generation).ok());
   EXPECT_EQ(ListCheckpoints(kRunDir, &fs)->size(), 4u);  // 50 is gone
   ASSERT_TRUE(log.Retire(1, 200, StagedSave(400, 1).id().generation).ok());
-  std::vector<int64_t> steps;
-  const std::vector<CheckpointInfo> infos = ListCheckpoints(kRunDir, &fs).value();
-  for (const CheckpointInfo& info : infos) steps.push_back(info.step);
-  EXPECT_EQ(steps, (std::vector<int64_t>{400, 300, 200}));  // asked for one, two are kept
+  EXPECT_EQ(StepsOf(fs), (Steps{400, 300, 200}));  // asked for one, two are kept
   const absl::StatusOr<std::vector<std::string>> left = fs.ListDirectory("/run/checkpoints");
   EXPECT_EQ(left->size(), 3u);
 }
 
 // Saves a step of one node with this metadata, retires all but two, and names the steps that are
 // left.
-std::vector<int64_t> SaveAndRetire(ModelFileSystem& fs, CommitLog& log, int64_t step,
-                                   const std::string& metadata) {
+Steps SaveAndRetire(ModelFileSystem& fs, int64_t step, const std::string& metadata) {
   StagedSave staged(step, 1);
   staged.set_metadata(metadata);
   EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
   EXPECT_TRUE(CommitVoted(&fs, staged).ok());
-  EXPECT_TRUE(log.Retire(2, 0, staged.id().generation).ok());
-  std::vector<int64_t> steps;
-  const std::vector<CheckpointInfo> checkpoints = ListCheckpoints(kRunDir, &fs).value();
-  for (const CheckpointInfo& info : checkpoints) steps.push_back(info.step);
-  return steps;
+  EXPECT_TRUE(RetireOld(&fs, staged).ok());
+  return StepsOf(fs);
 }
 
 // Saves of a run whose steps are skipped would otherwise push out the last good one.
 TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
-  CommitLog log(&fs, kRunDir, 1);
   const auto save = [&](int64_t step, const std::string& metadata) {
-    return SaveAndRetire(fs, log, step, metadata);
+    return SaveAndRetire(fs, step, metadata);
   };
-  using Steps = std::vector<int64_t>;
   EXPECT_EQ(save(200, R"({"unproven":true})"), (Steps{200, 100, 50}));
   EXPECT_EQ(save(300, R"({"unproven":true})"), (Steps{300, 100, 50}));
   EXPECT_EQ(save(400, R"({"unproven":false})"), (Steps{400, 300, 100}));
@@ -165,11 +166,9 @@ TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
 TEST(CommitTest, TheCheckpointThatMetadataNamesStays) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
-  CommitLog log(&fs, kRunDir, 1);
   const auto save = [&](int64_t step, const std::string& metadata) {
-    return SaveAndRetire(fs, log, step, metadata);
+    return SaveAndRetire(fs, step, metadata);
   };
-  using Steps = std::vector<int64_t>;
   EXPECT_EQ(save(200, R"({"keep_step":50})"), (Steps{200, 100, 50}));
   EXPECT_EQ(save(300, R"({"keep_step":50})"), (Steps{300, 200, 50}));
   EXPECT_EQ(StepToKeep(ListCheckpoints(kRunDir, &fs).value()), 50);

@@ -12,11 +12,10 @@
 #include "absl/strings/str_cat.h"
 
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::ckpt {
 namespace {
-
-using ::testing::HasSubstr;
 
 class CorruptionTest : public ::testing::Test {
  protected:
@@ -45,9 +44,7 @@ class CorruptionTest : public ::testing::Test {
     const std::string good = fs_.Contents(path);
     ASSERT_NE(good, content) << "no damage";
     fs_.Overwrite(path, content);
-    const absl::Status found = VerifyNewest();
-    ASSERT_TRUE(absl::IsDataLoss(found)) << found;
-    ASSERT_THAT(found.message(), HasSubstr(name));
+    ASSERT_THAT(VerifyNewest(), Fails(absl::IsDataLoss, name));
     ++num_damages_;
     if (loads) {
       const std::string newest = CheckpointPath(kRunDir, 200);
@@ -118,12 +115,10 @@ TEST_F(CorruptionTest, ZeroesAndExtraBytes) {
 TEST_F(CorruptionTest, AFileOfAnotherRankGenerationStepOrRun) {
   // The same step saved once more by a later start, and by another run with the same values.
   ModelFileSystem others;
-  ASSERT_TRUE(others.MakeDirectory(kRunDir).ok());
-  ASSERT_TRUE(CommitLog(&others, kRunDir, 1).PrepareRunDirectory().ok());
+  PrepareRun(&others);
   ASSERT_TRUE(Save(&others, 200, 3, 2).ok());
   ModelFileSystem other_run;
-  ASSERT_TRUE(other_run.MakeDirectory(kRunDir).ok());
-  ASSERT_TRUE(CommitLog(&other_run, kRunDir, 1).PrepareRunDirectory().ok());
+  PrepareRun(&other_run);
   const StagedSave foreign(200, 3, 1, "tset");
   ASSERT_TRUE(VoteOnNodes(&other_run, foreign, 0, 3).ok());
   ASSERT_TRUE(CommitVoted(&other_run, foreign).ok());
@@ -169,9 +164,7 @@ TEST_F(CorruptionTest, AnyDamageToAVoteStopsTheCommit) {
       std::string bad = is_cut ? good.substr(0, i) : good;
       if (!is_cut) bad[i] = static_cast<char>(bad[i] ^ 1 << i % 8);
       fs_.Overwrite(path, bad);
-      const absl::Status found = log.CollectVotes(save.id()).status();
-      ASSERT_TRUE(absl::IsDataLoss(found)) << i << ": " << found;
-      ASSERT_THAT(found.message(), HasSubstr(VoteName(1)));
+      ASSERT_THAT(log.CollectVotes(save.id()).status(), Fails(absl::IsDataLoss, VoteName(1))) << i;
     }
   }
   // Another node's vote, and the same node's of another save.
@@ -188,9 +181,8 @@ TEST_F(CorruptionTest, AnyDamageToAVoteStopsTheCommit) {
 // Files of several chunks: every chunk is looked at, and the message says which tensor lies in it.
 TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
   ModelFileSystem fs;
-  ASSERT_TRUE(fs.MakeDirectory(kRunDir).ok());
+  PrepareRun(&fs);
   CommitLog log(&fs, kRunDir, 1);
-  ASSERT_TRUE(log.PrepareRunDirectory().ok());
   const SaveIdentity id = {"test", 1, kGenerationsPerAttempt + 10, 1, 1, 1};
   const std::vector<float> first(400'000, 1.0f);
   const std::vector<uint8_t> second(2'900'000, 7);
@@ -221,13 +213,12 @@ TEST(ChunkCorruptionTest, AFlippedBitInAnyChunkNamesTheTensorsInIt) {
     bad[at] = static_cast<char>(bad[at] ^ 0x40);
     all_bad[at] = bad[at];
     fs.Overwrite(path, bad);
-    const absl::Status found = checkpoint.Verify();
-    ASSERT_TRUE(absl::IsDataLoss(found)) << chunk;
-    EXPECT_THAT(found.message(), HasSubstr(absl::StrCat("bytes [", chunk << 20, ", ")));
-    EXPECT_THAT(found.message(), HasSubstr(parts[chunk]));
+    EXPECT_THAT(checkpoint.Verify(),
+                Fails(absl::IsDataLoss, absl::StrCat("bytes [", chunk << 20, ", "), parts[chunk]))
+        << chunk;
   }
   fs.Overwrite(path, all_bad);
-  EXPECT_THAT(checkpoint.Verify().message(), HasSubstr("and 4 more chunks are bad"));
+  EXPECT_THAT(checkpoint.Verify(), Says("and 4 more chunks are bad"));
 }
 
 }  // namespace

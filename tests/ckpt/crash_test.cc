@@ -18,11 +18,10 @@
 
 #include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/staged_save.h"
 
 namespace anyorder::ckpt {
 namespace {
-
-constexpr int kWorldSize = 3;
 
 class CrashTest : public ServiceTest {
  protected:

@@ -20,16 +20,15 @@
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
-#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "ckpt/save_writer.h"
 #include "core/base/unique_fd.h"
+#include "tests/ckpt/staged_save.h"
 #include "tests/testing/interleaving.h"
 
 namespace anyorder::ckpt {
 namespace {
 
-constexpr char kOwnedRun[] = "/run";
 constexpr absl::Duration kAnyLifetime = absl::Seconds(15);
 
 // The programs' warnings, thousands of them, are expected.
@@ -45,64 +44,27 @@ class QuietStderr {
   const UniqueFd saved_;
 };
 
-// A save of one small file by each of `num_nodes` nodes.
-class SmallSave {
- public:
-  SmallSave(int64_t step, int64_t attempt, int num_nodes = 1)
-      : id_{"test", attempt,   attempt * kGenerationsPerAttempt + step * kSavesPerStep,
-            step,   num_nodes, num_nodes},
-        values_(num_nodes, static_cast<float>(step)) {
-    for (int rank = 0; rank < num_nodes; ++rank) {
-      const TensorRange range = {"master", DType::kFloat32, {num_nodes},
-                                 rank,     rank + 1,        &values_[rank]};
-      const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
-      EXPECT_TRUE(plan.ok()) << plan.status();
-      files_.emplace_back(plan->layout.file_bytes);
-      staged_.push_back(StageRankFile(*plan, {range}, rank, files_.back().data()));
-    }
-  }
-
-  const SaveIdentity& id() const { return id_; }
-  SaveJob JobOf(int node) const { return {id_, node, "{}", {staged_[node]}}; }
-
-  absl::Status Vote(FileSystem* fs, int node = 0) const {
-    WriteTimes times;
-    return CommitLog(fs, kOwnedRun, 1).WriteAndVote(JobOf(node), &times);
-  }
-  absl::Status Commit(FileSystem* fs, const std::function<absl::Status()>& fence) const {
-    CommitLog log(fs, kOwnedRun, 1);
-    const absl::StatusOr<Manifest> manifest = log.CollectVotes(id_);
-    return manifest.ok() ? log.Commit(*manifest, fence) : manifest.status();
-  }
-
- private:
-  const SaveIdentity id_;
-  std::vector<float> values_;
-  std::vector<std::vector<uint8_t>> files_;
-  std::vector<StagedFile> staged_;
-};
-
-absl::Status Yes() { return absl::OkStatus(); }
+// One small file by each of `num_nodes` nodes.
+StagedSave SmallSave(int64_t step, int64_t attempt, int num_nodes = 1) {
+  return StagedSave(step, num_nodes, attempt, "test", num_nodes, num_nodes);
+}
 
 class EveryOrderTest : public ::testing::Test {
  protected:
-  EveryOrderTest() {
-    EXPECT_TRUE(start_.MakeDirectory(kOwnedRun).ok());
-    EXPECT_TRUE(CommitLog(&start_, kOwnedRun, 1).PrepareRunDirectory().ok());
-  }
+  EveryOrderTest() { PrepareRun(&start_); }
 
   void CommitAtStart(int64_t step, int64_t attempt = 1) {
-    const SmallSave save(step, attempt);
-    ASSERT_TRUE(save.Vote(&start_).ok());
-    ASSERT_TRUE(save.Commit(&start_, Yes).ok());
+    const StagedSave save = SmallSave(step, attempt);
+    ASSERT_TRUE(VoteOnNodes(&start_, save, 0, 1).ok());
+    ASSERT_TRUE(CommitVoted(&start_, save).ok());
     start_committed_ = std::max(start_committed_, step);
   }
   // A lease whose owner does not answer, and may come back.
   void LeaseAtStart(int64_t attempt) {
     LongSleepClock clock;
-    auto lease = Lease::Acquire(&start_, kOwnedRun, Owner(attempt), kAnyLifetime, nullptr, &clock);
+    auto lease = Lease::Acquire(&start_, kRunDir, Owner(attempt), kAnyLifetime, nullptr, &clock);
     ASSERT_TRUE(lease.ok()) << lease.status();
-    const std::string path = JoinPath(kOwnedRun, kLeaseName);
+    const std::string path = JoinPath(kRunDir, kLeaseName);
     const std::string held = start_.Contents(path);
     *lease = nullptr;
     start_.Overwrite(path, held);
@@ -121,10 +83,10 @@ class EveryOrderTest : public ::testing::Test {
 
   absl::StatusOr<std::unique_ptr<Lease>> Acquire(FileSystem* fs, int64_t attempt) {
     LongSleepClock clock;
-    auto lease = Lease::Acquire(fs, kOwnedRun, Owner(attempt), kAnyLifetime, nullptr, &clock);
+    auto lease = Lease::Acquire(fs, kRunDir, Owner(attempt), kAnyLifetime, nullptr, &clock);
     if (!lease.ok()) return lease;
     // Unless it was taken again after the last call of Acquire.
-    const auto now = ReadLease(all_->files(), kOwnedRun);
+    const auto now = ReadLease(all_->files(), kRunDir);
     if (now.ok() && now->attempt == attempt) attempt_ = std::max(attempt_, attempt);
     return lease;
   }
@@ -133,7 +95,7 @@ class EveryOrderTest : public ::testing::Test {
   // the question.
   absl::Status Fence(FileSystem* fs, int64_t attempt) {
     const bool is_lost = attempt_ > attempt;
-    const absl::StatusOr<LeaseOwner> owner = ReadLease(fs, kOwnedRun);
+    const absl::StatusOr<LeaseOwner> owner = ReadLease(fs, kRunDir);
     if (!owner.ok() && !absl::IsNotFound(owner.status())) return owner.status();
     if (!owner.ok() || owner->attempt != attempt) return absl::AbortedError("another owner");
     Require(!is_lost, "attempt ", attempt, " still holds the lease after ", attempt_, " took it");
@@ -143,19 +105,19 @@ class EveryOrderTest : public ::testing::Test {
   // What a service reports and what ranks load is committed from then on.
   void Commits(int64_t step) {
     committed_ = std::max(committed_, step);
-    const std::string path = CheckpointPath(kOwnedRun, step);
+    const std::string path = CheckpointPath(kRunDir, step);
     contents_[step] = all_->files()->Fingerprint(path);
     Require(contents_[step] != 0, "step ", step, " is committed but not there");
   }
 
-  void Save(FileSystem* fs, const SmallSave& save) {
+  void Save(FileSystem* fs, const StagedSave& save) {
     ServiceOptions options;
-    options.run_dir = kOwnedRun;
+    options.run_dir = kRunDir;
     options.run_id = "test";
     options.attempt = save.id().attempt;
     options.verify_after_commit = false;
     options.fs = fs;
-    CommitLog log(fs, kOwnedRun, 1);
+    CommitLog log(fs, kRunDir, 1);
     SaveWriter writer(
         &log, options, [&] { return Fence(fs, save.id().attempt); },
         [&](const SaveProgress& progress) {
@@ -169,13 +131,13 @@ class EveryOrderTest : public ::testing::Test {
   }
   // What a start does before its ranks train, and they before their first step: -1 if it ends.
   int64_t TakeOver(FileSystem* fs, int64_t attempt) {
-    CommitLog log(fs, kOwnedRun, 1);
+    CommitLog log(fs, kRunDir, 1);
     const auto fence = [&] { return Fence(fs, attempt); };
     const auto recovered = log.RecoverVoted("test", attempt, fence);
     if (recovered.ok() && recovered->has_value()) Commits((*recovered)->step);
     if (recovered.ok()) log.RemoveLeftovers(attempt).IgnoreError();
     if (!fence().ok()) return -1;
-    const absl::StatusOr<std::string> newest = FindNewestGood(kOwnedRun, true, fs);
+    const absl::StatusOr<std::string> newest = FindNewestGood(kRunDir, true, fs);
     if (!newest.ok()) return -1;
     const int64_t step = *ParseStepName(BaseName(*newest));
     // Ranks of a start that has lost its lease meanwhile end before they commit anything.
@@ -199,12 +161,12 @@ class EveryOrderTest : public ::testing::Test {
     if (call.kind == FaultyCall::kRename || call.kind == FaultyCall::kRemove) {
       for (const auto& [step, content] : contents_) {
         if (step == committed_)
-          Require(all_->files()->Fingerprint(CheckpointPath(kOwnedRun, step)) == content, "step ",
+          Require(all_->files()->Fingerprint(CheckpointPath(kRunDir, step)) == content, "step ",
                   step, ", the newest that was committed, is hidden or changed");
       }
     }
     if (BaseName(call.to) == kLeaseName) {
-      const auto owner = ReadLease(all_->files(), kOwnedRun);
+      const auto owner = ReadLease(all_->files(), kRunDir);
       const bool is_release = absl::IsNotFound(owner.status());
       const bool is_by_owner = absl::StrContains(call.path, absl::StrCat("LEASE.", attempt_, "."));
       Require(is_release ? is_by_owner : owner->attempt >= attempt_, call.path,
@@ -217,24 +179,24 @@ class EveryOrderTest : public ::testing::Test {
   // Whoever comes next, whenever all others end: it gets the run, and goes on from the newest.
   absl::Status CheckStart(ModelFileSystem* files) {
     LongSleepClock clock;
-    const auto lease = Lease::Acquire(files, kOwnedRun, Owner(9), kAnyLifetime, nullptr, &clock);
+    const auto lease = Lease::Acquire(files, kRunDir, Owner(9), kAnyLifetime, nullptr, &clock);
     if (!lease.ok()) return Annotate(lease.status(), "no start is possible");
-    CommitLog log(files, kOwnedRun, 1);
-    const auto recovered = log.RecoverVoted("test", 9, Yes);
+    CommitLog log(files, kRunDir, 1);
+    const auto recovered = log.RecoverVoted("test", 9, NotFenced);
     if (!recovered.ok()) return Annotate(recovered.status(), "recovery fails");
     if (const auto tidy = log.RemoveLeftovers(9); !tidy.ok()) return Annotate(tidy, "leftovers");
-    const auto newest = FindNewestGood(kOwnedRun, false, files);
+    const auto newest = FindNewestGood(kRunDir, false, files);
     if (!newest.ok()) return Annotate(newest.status(), "nothing to resume from");
     const int64_t step = *ParseStepName(BaseName(*newest));
     if (step < std::max(committed_, voted_))
       return absl::InternalError(absl::StrCat("the next start resumes from step ", step, " after ",
                                               committed_, " was committed, ", voted_, " voted"));
-    const SmallSave next(900, 9);
-    absl::Status saved = next.Vote(files);
-    if (saved.ok()) saved = next.Commit(files, Yes);
-    if (saved.ok()) saved = log.Retire(2, 0, next.id().generation);
+    const StagedSave next = SmallSave(900, 9);
+    absl::Status saved = VoteOnNodes(files, next, 0, 1);
+    if (saved.ok()) saved = CommitVoted(files, next);
+    if (saved.ok()) saved = RetireOld(files, next);
     if (!saved.ok()) return Annotate(saved, "the next save");
-    const std::vector<std::string> names = files->ListDirectory(CheckpointsPath(kOwnedRun)).value();
+    const std::vector<std::string> names = files->ListDirectory(CheckpointsPath(kRunDir)).value();
     for (const std::string& name : names)
       if (ParseTemporaryName(name) || absl::StartsWith(name, "."))
         return absl::InternalError(name + " stays");
@@ -306,7 +268,7 @@ TEST_F(EveryOrderTest, ASaveThatIsTakenOver) {
   CommitAtStart(50);
   CommitAtStart(100);
   LeaseAtStart(1);
-  const SmallSave old(200, 1);
+  const StagedSave old = SmallSave(200, 1);
   RunAll({[&](FileSystem* fs) { Save(fs, old); },
           [&](FileSystem* fs) {
             const auto lease = Acquire(fs, 2);
@@ -320,12 +282,12 @@ TEST_F(EveryOrderTest, ThreeOwnersOfOneVotedSave) {
   CommitAtStart(50);
   CommitAtStart(100);
   LeaseAtStart(1);
-  const SmallSave voted(200, 1);
-  ASSERT_TRUE(voted.Vote(&start_).ok());
+  const StagedSave voted = SmallSave(200, 1);
+  ASSERT_TRUE(VoteOnNodes(&start_, voted, 0, 1).ok());
   start_voted_ = 200;
-  const SmallSave next(300, 3);
+  const StagedSave next = SmallSave(300, 3);
   RunAll({[&](FileSystem* fs) {
-            if (voted.Commit(fs, [&] { return Fence(fs, 1); }).ok()) Commits(200);
+            if (CommitVoted(fs, voted, [&] { return Fence(fs, 1); }).ok()) Commits(200);
           },
           [&](FileSystem* fs) {
             const auto lease = Acquire(fs, 2);
@@ -344,15 +306,15 @@ TEST_F(EveryOrderTest, ThreeOwnersOfOneVotedSave) {
 TEST_F(EveryOrderTest, AVoteThatComesWhileTheSaveIsGivenUp) {
   CommitAtStart(100);
   LeaseAtStart(1);
-  const SmallSave save(200, 1, /*num_nodes=*/2);
-  ASSERT_TRUE(save.Vote(&start_, 0).ok());
+  const StagedSave save = SmallSave(200, 1, /*num_nodes=*/2);
+  ASSERT_TRUE(VoteOnNodes(&start_, save, 0, 1).ok());
   RunAll({[&](FileSystem* fs) {
             if (Fence(fs, 1).ok())
-              CommitLog(fs, kOwnedRun, 1).Abandon(save.id(), 0, {0}, "no vote of node 1", true);
+              CommitLog(fs, kRunDir, 1).Abandon(save.id(), 0, {0}, "no vote of node 1", true);
           },
           [&](FileSystem* fs) {
-            if (!save.Vote(fs, 1).ok()) return;
-            CommitLog log(fs, kOwnedRun, 1);
+            if (!VoteOnNodes(fs, save, 1, 2).ok()) return;
+            CommitLog log(fs, kRunDir, 1);
             log.VoteStands(save.id(), 1);
             if (log.ReadOutcome(save.id()).ok()) Commits(200);
           },

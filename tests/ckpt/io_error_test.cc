@@ -24,8 +24,6 @@
 namespace anyorder::ckpt {
 namespace {
 
-using ::testing::HasSubstr;
-
 bool IsMutating(FaultyCall call) {
   return call != FaultyCall::kOpen && call != FaultyCall::kRead && call != FaultyCall::kList &&
          call != FaultyCall::kFreeBytes;
@@ -67,8 +65,7 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
       if (status.ok()) {
         RetireOld(&fs, save).IgnoreError();
       } else {
-        EXPECT_THAT(status.message(), HasSubstr(std::strerror(mode.error_number)));
-        EXPECT_THAT(status.message(), HasSubstr(kRunDir));
+        EXPECT_THAT(status, Says(std::strerror(mode.error_number), kRunDir));
         for (int node = 0; node < num_nodes; ++node)
           CommitLog(&fs, kRunDir, 1).Abandon(save.id(), node, {node}, "i/o error", node == 0);
       }
@@ -122,7 +119,7 @@ TEST(LoadErrorTest, NoFailingCallLosesTheRun) {
           ASSERT_TRUE(absl::IsUnavailable(found.status()) || (is_newest && !is_all_bad))
               << found.status();
           if (!found.ok()) {
-            EXPECT_THAT(found.status().message(), HasSubstr(std::strerror(EIO)));
+            EXPECT_THAT(found.status(), Says(std::strerror(EIO)));
           }
         } else if (is_all_bad) {
           EXPECT_TRUE(absl::IsDataLoss(found.status())) << found.status();
@@ -171,8 +168,7 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
   int num_failed_starts = 0;
   for (int64_t index = 0;; ++index) {
     const int descriptors = NumOpenDescriptors();
-    ServiceOptions options = Options(index + 1);
-    options.fs = &fault_fs_;
+    ServiceOptions options = FaultyOptions(index + 1);
     options.lease_lifetime = absl::Hours(1);  // no heartbeat gets between the calls
     options.vote_limit = absl::Milliseconds(200);
     fault_fs_.BreakCall(index, error_number, is_sticky);
@@ -191,7 +187,7 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
         EXPECT_EQ(Load(), step);
         newest = step;
       } else {
-        EXPECT_THAT(committed.message(), HasSubstr(std::strerror(error_number)));
+        EXPECT_THAT(committed, Says(std::strerror(error_number)));
         const bool is_name = fault_fs_.fault() == FaultyCall::kSyncDirectory &&
                              fault_fs_.fault_path() == CheckpointsPath(run_dir());
         // The name whose sync failed is not taken back.
@@ -209,7 +205,7 @@ TEST_P(ServiceIoErrorTest, TrainersHearTheCauseAndGoOn) {
       EXPECT_TRUE(end.ok()) << end;
     } else {
       ++num_failed_starts;
-      EXPECT_THAT(service.status().message(), HasSubstr(std::strerror(error_number)));
+      EXPECT_THAT(service.status(), Says(std::strerror(error_number)));
     }
     service = absl::CancelledError("ended");
     fault_fs_.Heal();

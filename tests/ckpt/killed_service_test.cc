@@ -40,8 +40,7 @@ class KilledServiceTest : public ServiceTest {
       fault_fs_.set_before_call([&](int64_t index, FaultyCall, const std::string&) {
         if (listens && index - first == kill_at) raise(SIGKILL);
       });
-      ServiceOptions options = Options(attempt);
-      options.fs = &fault_fs_;
+      ServiceOptions options = FaultyOptions(attempt);
       options.lease_lifetime = absl::Hours(1);  // no heartbeat gets between the calls
       const auto service = Service::Start(options);
       if (!service.ok()) _exit(1);

@@ -3,10 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
+#include "tests/testing/status_matchers.h"
+
 namespace anyorder::ckpt {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
@@ -37,39 +43,32 @@ class SaveAssemblyTest : public ::testing::Test {
 
 TEST_F(SaveAssemblyTest, IsCompleteWhenTheLastRankStagesAndNotBefore) {
   for (const int rank : {2, 0, 1}) {
-    EXPECT_THAT(Decided(), ::testing::IsEmpty());
+    EXPECT_THAT(Decided(), IsEmpty());
     ASSERT_TRUE(Begin(rank, 200).ok());
     ASSERT_TRUE(Stage(rank, 200).ok());
   }
-  EXPECT_THAT(Decided(), ::testing::ElementsAre("200"));
+  EXPECT_THAT(Decided(), ElementsAre("200"));
   assembly_.RankGone(0);  // too late to matter
-  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+  EXPECT_THAT(Decided(), IsEmpty());
 }
 
 TEST_F(SaveAssemblyTest, TwoGenerationsMayBeOpenAtOnce) {
-  for (const int64_t step : {200, 300}) {
-    for (const int rank : {0, 1}) {
-      ASSERT_TRUE(Begin(rank, step).ok());
-      ASSERT_TRUE(Stage(rank, step).ok());
-    }
+  for (const auto& [rank, step] :
+       {std::pair(0, 200), {1, 200}, {0, 300}, {1, 300}, {2, 200}, {2, 300}}) {
+    ASSERT_TRUE(Begin(rank, step).ok());
+    ASSERT_TRUE(Stage(rank, step).ok());
   }
-  ASSERT_TRUE(Begin(2, 200).ok());
-  ASSERT_TRUE(Stage(2, 200).ok());
-  ASSERT_TRUE(Begin(2, 300).ok());
-  ASSERT_TRUE(Stage(2, 300).ok());
-  EXPECT_THAT(Decided(), ::testing::ElementsAre("200", "300"));
+  EXPECT_THAT(Decided(), ElementsAre("200", "300"));
 }
 
 TEST_F(SaveAssemblyTest, ARankThatLeftBeforeTheSaveBeganCountsToo) {
   assembly_.RankGone(1);
   EXPECT_TRUE(Begin(0, 200).ok());
-  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: rank 1 disconnected before it had staged"));
-  const absl::Status staged = Stage(0, 200);
-  EXPECT_TRUE(absl::IsFailedPrecondition(staged));
-  EXPECT_THAT(staged.message(), HasSubstr("rank 1 disconnected"));
+  EXPECT_THAT(Decided(), ElementsAre("200: rank 1 disconnected before it had staged"));
+  EXPECT_THAT(Stage(0, 200), Fails(absl::IsFailedPrecondition, "rank 1 disconnected"));
   assembly_.RankCame(1);
   EXPECT_TRUE(Begin(0, 300).ok());
-  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+  EXPECT_THAT(Decided(), IsEmpty());
 }
 
 TEST_F(SaveAssemblyTest, RanksMustMeanTheSameStep) {
@@ -77,7 +76,7 @@ TEST_F(SaveAssemblyTest, RanksMustMeanTheSameStep) {
   SaveIdentity other = Id(200);
   other.step = 201;
   EXPECT_FALSE(assembly_.Begin(other, 1, 3, kStart).ok());
-  EXPECT_THAT(Decided(), ::testing::ElementsAre(HasSubstr("means step 201")));
+  EXPECT_THAT(Decided(), ElementsAre(HasSubstr("means step 201")));
 }
 
 TEST_F(SaveAssemblyTest, MetadataMustAgree) {
@@ -85,7 +84,7 @@ TEST_F(SaveAssemblyTest, MetadataMustAgree) {
   ASSERT_TRUE(Stage(0, 200, "{}").ok());
   ASSERT_TRUE(Stage(1, 200).ok());
   Stage(2, 200, "{1}").IgnoreError();
-  EXPECT_THAT(Decided(), ::testing::ElementsAre(HasSubstr("rank 2 gives other metadata")));
+  EXPECT_THAT(Decided(), ElementsAre(HasSubstr("rank 2 gives other metadata")));
 }
 
 TEST_F(SaveAssemblyTest, StagingTwiceOrUnasked) {
@@ -93,15 +92,15 @@ TEST_F(SaveAssemblyTest, StagingTwiceOrUnasked) {
   ASSERT_TRUE(Begin(0, 200).ok());
   ASSERT_TRUE(Stage(0, 200).ok());
   EXPECT_FALSE(Stage(0, 200).ok());
-  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+  EXPECT_THAT(Decided(), IsEmpty());
 }
 
 TEST_F(SaveAssemblyTest, LateSavesAreAbandoned) {
   ASSERT_TRUE(Begin(0, 200).ok());
   assembly_.AbandonBegunBefore(kStart, "late");
-  EXPECT_THAT(Decided(), ::testing::IsEmpty());
+  EXPECT_THAT(Decided(), IsEmpty());
   assembly_.AbandonBegunBefore(kStart + absl::Seconds(1), "late");
-  EXPECT_THAT(Decided(), ::testing::ElementsAre("200: late"));
+  EXPECT_THAT(Decided(), ElementsAre("200: late"));
 }
 
 }  // namespace

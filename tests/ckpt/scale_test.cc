@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <string>
 #include <vector>
 
@@ -15,13 +15,13 @@
 #include "ckpt/layout.h"
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
+#include "tests/ckpt/staged_save.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/model_file_system.h"
 
 namespace anyorder::ckpt {
 namespace {
 
-constexpr char kRun[] = "/run";
 constexpr int kRanksOfNode = 8;
 constexpr int64_t kElementsOfRank = 4;
 
@@ -30,9 +30,7 @@ class CountedRun {
  public:
   explicit CountedRun(int num_ranks) : num_ranks_(num_ranks), values_(num_elements()) {
     for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
-    EXPECT_TRUE(model_.MakeDirectory(kRun).ok());
-    EXPECT_TRUE(model_.SyncDirectory("/").ok());
-    EXPECT_TRUE(log_.PrepareRunDirectory().ok());
+    PrepareRun(&model_);
   }
 
   int num_nodes() const { return num_ranks_ / kRanksOfNode; }
@@ -54,7 +52,7 @@ class CountedRun {
   void Vote(int64_t step, int node) {
     const SaveIdentity id = IdOf(step);
     SaveJob job{id, node, "{}"};
-    std::vector<std::unique_ptr<std::vector<uint8_t>>> buffers;
+    std::deque<std::vector<uint8_t>> buffers;
     for (int rank = node * kRanksOfNode; rank < (node + 1) * kRanksOfNode; ++rank) {
       const int64_t begin = rank * kElementsOfRank;
       const std::vector<TensorRange> ranges = {{"master",
@@ -64,8 +62,8 @@ class CountedRun {
                                                 begin + kElementsOfRank,
                                                 &values_[begin]}};
       const RankFilePlan plan = PlanRankFile(id, rank, ranges).value();
-      buffers.push_back(std::make_unique<std::vector<uint8_t>>(plan.layout.file_bytes));
-      job.files.push_back(StageRankFile(plan, ranges, rank, buffers.back()->data()));
+      buffers.emplace_back(plan.layout.file_bytes);
+      job.files.push_back(StageRankFile(plan, ranges, rank, buffers.back().data()));
     }
     WriteTimes times;
     const absl::Status voted = log_.WriteAndVote(job, &times);
@@ -95,7 +93,7 @@ class CountedRun {
         continue;
       }
       ASSERT_TRUE(manifest.ok()) << manifest.status();
-      const absl::Status committed = log_.Commit(*manifest, [] { return absl::OkStatus(); });
+      const absl::Status committed = log_.Commit(*manifest, NotFenced);
       ASSERT_TRUE(committed.ok()) << committed;
     }
     for (int node = 1; node < num_nodes(); ++node) {
@@ -107,7 +105,7 @@ class CountedRun {
   // All nodes read their own files back, and the coordinator hears of it.
   void ReadBack(int64_t step) {
     for (int node = 0; node < num_nodes(); ++node) {
-      const Checkpoint checkpoint = Checkpoint::Open(CheckpointPath(kRun, step), &fs_).value();
+      const Checkpoint checkpoint = Checkpoint::Open(CheckpointPath(kRunDir, step), &fs_).value();
       VerifyOptions options;
       for (int rank = node * kRanksOfNode; rank < (node + 1) * kRanksOfNode; ++rank)
         options.files.push_back(RankFileName(rank, num_ranks_));
@@ -121,8 +119,8 @@ class CountedRun {
 
   // What rank `rank` of `num_readers` does to load its part.
   void Load(int rank, int num_readers) {
-    std::string path = CheckpointPath(kRun, 100);
-    if (rank == 0) path = FindNewest(kRun, /*quarantine_bad=*/true, &fs_).value();
+    std::string path = CheckpointPath(kRunDir, 100);
+    if (rank == 0) path = FindNewest(kRunDir, /*quarantine_bad=*/true, &fs_).value();
     const Checkpoint checkpoint = Checkpoint::Open(path, &fs_).value();
     const int64_t begin = num_elements() * rank / num_readers;
     const int64_t end = num_elements() * (rank + 1) / num_readers;
@@ -137,7 +135,7 @@ class CountedRun {
   std::vector<float> values_;
   ModelFileSystem model_;
   FaultFileSystem fs_{&model_};
-  CommitLog log_{&fs_, kRun, 1};
+  CommitLog log_{&fs_, kRunDir, 1};
 };
 
 // For each number of ranks: what a save, its read-back and a load of all of them cost, and what

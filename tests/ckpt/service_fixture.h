@@ -4,6 +4,8 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <fstream>
@@ -13,11 +15,13 @@
 #include <vector>
 
 #include "ckpt/client.h"
+#include "ckpt/lease.h"
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/philox.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/patience.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::ckpt {
@@ -80,8 +84,8 @@ class ServiceTest : public ::testing::Test {
   }
 
   // With `fault_fs_` in place of the disk.
-  ServiceOptions FaultyOptions() {
-    ServiceOptions options = Options();
+  ServiceOptions FaultyOptions(int64_t attempt = 1, int node = 0, int num_nodes = 1) {
+    ServiceOptions options = Options(attempt, node, num_nodes);
     options.fs = &fault_fs_;
     return options;
   }
@@ -142,6 +146,10 @@ class ServiceTest : public ::testing::Test {
     const absl::Status committed = client.WaitCommitted(step, kPatience);
     ASSERT_TRUE(committed.ok()) << committed;
   }
+  // The save ends without a commit, for this reason.
+  static void ExpectNotCommitted(Client& client, int64_t step, const std::string& reason) {
+    EXPECT_THAT(client.WaitCommitted(step, kPatience), Says(reason));
+  }
 
   // One service, one save by `world_size` ranks, all the way to the commit.
   void CommitStep(int64_t step, const State& state, int world_size, int64_t attempt = 1) {
@@ -174,6 +182,20 @@ class ServiceTest : public ::testing::Test {
   std::vector<std::thread> threads_;
   absl::Status run_status_;
 };
+
+// A lease whose owner, a process of this machine, ended without releasing it.
+inline void LeaveLeaseOfDeadProcess(const std::string& run_dir, int64_t attempt) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    auto lease = Lease::Acquire(FileSystem::Posix(), run_dir,
+                                DescribeThisProcess("test", attempt, "socket"), absl::Seconds(1));
+    if (lease.ok()) lease->release();
+    _exit(lease.ok() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  ASSERT_EQ(status, 0);
+}
 
 // The checkpoint holds exactly `state`, read in pieces as `world_size` ranks would.
 inline void ExpectHolds(const Checkpoint& checkpoint, const State& state, int world_size) {

@@ -45,11 +45,7 @@ class SeveralNodesTest : public ServiceTest {
   // Both nodes' services on the faulty disk, and one trainer each.
   std::vector<std::unique_ptr<Client>> ServeTwoNodes() {
     std::vector<std::unique_ptr<Client>> clients;
-    for (int node = 0; node < 2; ++node) {
-      ServiceOptions options = Options(1, node, 2);
-      options.fs = &fault_fs_;
-      Serve(options);
-    }
+    for (int node = 0; node < 2; ++node) Serve(FaultyOptions(1, node, 2));
     for (int node = 0; node < 2; ++node)
       clients.push_back(Client::Connect(TrainerOfNode(node)).value());
     return clients;
@@ -101,8 +97,7 @@ TEST_F(SeveralNodesTest, AVoteBeforeTheEndCounts) {
     ASSERT_TRUE(client->Save(100, state.Ranges(node, 2), "").ok());
   }
   StopAll();
-  const Checkpoint checkpoint = Checkpoint::Open(StepPath(100)).value();
-  ExpectHolds(checkpoint, state, 1);
+  ExpectHolds(Checkpoint::Open(StepPath(100)).value(), state, 1);
 }
 
 TEST_F(SeveralNodesTest, EachNodeReadsItsOwnFilesBackAndTheCoordinatorActs) {
@@ -146,12 +141,8 @@ TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {
 
 // Rank 0 is not on node 0, so that its service, which commits, does not own the lease.
 TEST_F(SeveralNodesTest, ACoordinatorThatCannotReadTheLeaseDoesNotCommit) {
-  for (int node = 0; node < 2; ++node) {
-    ServiceOptions options = node == 1 ? FaultyOptions() : Options();
-    options.node = node;
-    options.num_nodes = 2;
-    Serve(options);
-  }
+  Serve(Options(1, 0, 2));
+  Serve(FaultyOptions(1, 1, 2));
   fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
   const State state(4);
   std::vector<std::unique_ptr<Client>> clients;
@@ -161,8 +152,7 @@ TEST_F(SeveralNodesTest, ACoordinatorThatCannotReadTheLeaseDoesNotCommit) {
     clients.push_back(Client::Connect(options).value());
     ASSERT_TRUE(clients[rank]->Save(100, state.Ranges(rank, 2), "").ok());
   }
-  const absl::Status committed = clients[0]->WaitCommitted(100, kPatience);
-  EXPECT_THAT(committed.message(), HasSubstr("LEASE"));
+  ExpectNotCommitted(*clients[0], 100, "LEASE");
   EXPECT_TRUE(absl::IsNotFound(FindNewestGood(run_dir(), true).status()));
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,21 +30,22 @@ inline StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<Tens
   return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
 }
 
-// A save of three ranks whose values tell the step. Ranks are dealt to nodes one each, or all to
-// one node.
+// A save whose values tell the step, as many for each rank. Ranks are dealt to nodes one each, or
+// all to one node.
 class StagedSave {
  public:
-  StagedSave(int64_t step, int num_nodes, int64_t attempt = 1, std::string run_id = "test")
+  StagedSave(int64_t step, int num_nodes, int64_t attempt = 1, std::string run_id = "test",
+             int world_size = kWorldSize, int64_t num_values = kNumValues)
       : id_{std::move(run_id),
             attempt,
             attempt * kGenerationsPerAttempt + step * kSavesPerStep,
             step,
-            kWorldSize,
+            world_size,
             num_nodes} {
-    values_.assign(kNumValues, static_cast<float>(step));
-    for (int rank = 0; rank < kWorldSize; ++rank) {
-      const int64_t share = kNumValues / kWorldSize;
-      const TensorRange range = {"master",     DType::kFloat32,    {kNumValues},
+    values_.assign(num_values, static_cast<float>(step));
+    for (int rank = 0; rank < world_size; ++rank) {
+      const int64_t share = num_values / world_size;
+      const TensorRange range = {"master",     DType::kFloat32,    {num_values},
                                  rank * share, (rank + 1) * share, values_.data() + rank * share};
       const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
       EXPECT_TRUE(plan.ok()) << plan.status();
@@ -87,10 +89,11 @@ inline absl::Status VoteOnNodes(FileSystem* fs, const StagedSave& save, int firs
   return absl::OkStatus();
 }
 
-inline absl::Status CommitVoted(FileSystem* fs, const StagedSave& save) {
+inline absl::Status CommitVoted(FileSystem* fs, const StagedSave& save,
+                                const std::function<absl::Status()>& fence = NotFenced) {
   CommitLog log(fs, kRunDir, /*num_threads=*/1);
   const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
-  return manifest.ok() ? log.Commit(*manifest, NotFenced) : manifest.status();
+  return manifest.ok() ? log.Commit(*manifest, fence) : manifest.status();
 }
 
 inline absl::Status RetireOld(FileSystem* fs, const StagedSave& save) {
@@ -145,9 +148,13 @@ inline void MakeRun(ModelFileSystem* fs) {
   ASSERT_TRUE(fs->SyncDirectory("/").ok());
 }
 
-inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
+inline void PrepareRun(ModelFileSystem* fs) {
   MakeRun(fs);
   ASSERT_TRUE(CommitLog(fs, kRunDir, 1).PrepareRunDirectory().ok());
+}
+
+inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
+  PrepareRun(fs);
   for (const int64_t step : {50, 100}) {
     const absl::Status saved = Save(fs, step, num_nodes);
     ASSERT_TRUE(saved.ok()) << saved;

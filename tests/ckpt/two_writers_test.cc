@@ -25,8 +25,6 @@
 namespace anyorder::ckpt {
 namespace {
 
-using ::testing::HasSubstr;
-
 constexpr absl::Duration kLeaseLifetime = absl::Milliseconds(300);
 
 // Where the old owner is stopped, and what the new one must find.
@@ -50,8 +48,7 @@ class SleepingOwnerTest : public ServiceTest, public ::testing::WithParamInterfa
         if (call != GetParam().call || !absl::StrContains(path + "$", GetParam().path_part)) return;
         if (!std::exchange(has_slept, true)) raise(SIGSTOP);
       });
-      ServiceOptions options = Options(1);
-      options.fs = &fault_fs_;
+      ServiceOptions options = FaultyOptions();
       options.lease_lifetime = kLeaseLifetime;
       const auto service = Service::Start(options);
       if (!service.ok()) _exit(1);
@@ -76,7 +73,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   // On its own machine it is asleep, not dead.
   const auto here = Lease::Acquire(FileSystem::Posix(), run_dir(),
                                    DescribeThisProcess("test", 2, "s"), kLeaseLifetime);
-  EXPECT_THAT(here.status().message(), HasSubstr(absl::StrCat("process ", pid, " on ")));
+  EXPECT_THAT(here.status(), Says(absl::StrCat("process ", pid, " on ")));
   // From another machine it looks dead. What its trainers staged is finished, if it had been voted
   // for.
   LeaseOwner stranger = DescribeThisProcess("test", 2, "s");
@@ -95,8 +92,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   ASSERT_EQ(waitpid(pid, &status, 0), pid);
   EXPECT_EQ(WEXITSTATUS(status), kExitDoNotRestart) << status;
   EXPECT_EQ(*FindNewestGood(run_dir(), false), newest);
-  const Checkpoint checkpoint = Checkpoint::Open(newest).value();
-  ExpectHolds(checkpoint, State(GetParam().is_voted ? 2 : 1), 2);
+  ExpectHolds(Checkpoint::Open(newest).value(), State(GetParam().is_voted ? 2 : 1), 2);
   EXPECT_TRUE(lease->CheckHeld().ok());
   for (const SaveEvent& event : clients[0]->PollEvents())
     EXPECT_FALSE(event.step == 200 && event.state == SaveState::kCommitted);
@@ -117,17 +113,7 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
   constexpr int kNumClaimants = 6;
   constexpr int kNumRounds = 3;
   for (int round = 0; round < kNumRounds; ++round) {
-    // An owner that ended without releasing the lease.
-    const pid_t dead = fork();
-    if (dead == 0) {
-      auto lease = Lease::Acquire(FileSystem::Posix(), run_dir(),
-                                  DescribeThisProcess("test", 10 * round + 1, "s"), kLeaseLifetime);
-      if (lease.ok()) lease->release();
-      _exit(lease.ok() ? 0 : 1);
-    }
-    int status = 0;
-    waitpid(dead, &status, 0);
-    ASSERT_EQ(status, 0);
+    LeaveLeaseOfDeadProcess(run_dir(), 10 * round + 1);
     std::array<int, 2> start{};
     ASSERT_EQ(pipe(start.data()), 0);
     std::vector<pid_t> claimants;
@@ -151,6 +137,7 @@ TEST_F(RaceTest, OfManyClaimantsOfADeadLeaseOneHasIt) {
     close(start[1]);
     int num_owners = 0;
     for (const pid_t pid : claimants) {
+      int status = 0;
       ASSERT_EQ(waitpid(pid, &status, 0), pid);
       ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) <= 2) << status;
       num_owners += WEXITSTATUS(status) == 0 ? 1 : 0;

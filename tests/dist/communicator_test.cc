@@ -26,14 +26,12 @@ TEST(CommunicatorTest, LargeBlocksReachEachNodeOnce) {
            {0, 0, 1, 1}, {0, 0, 0, 1, 1, 1}, {0, 0, 0, 1, 2, 2}, {0, 1, 1, 1, 1}}) {
     const int ranks = static_cast<int>(nodes.size());
     testing::Traffic traffic;
-    testing::ThreadRanksOptions options;
-    options.traffic = &traffic;
     constexpr int64_t kUnit = 100'000;
     const auto gather = [&](Communicator& comm) {
       comm.set_nodes(RankGroups(nodes));
       AllGatherInPlaceCase(comm, kUnit);
     };
-    testing::RunThreadRanks(ranks, gather, options);
+    testing::RunThreadRanks(ranks, gather, {.traffic = &traffic});
     for (int node = 0; node <= nodes.back(); ++node) {
       int64_t arrived = 0;
       int64_t elsewhere = 0;
@@ -56,17 +54,13 @@ TEST(CommunicatorTest, AllAgreeGivesEveryRankTheFirstFailure) { ForRanks(AllAgre
 
 TEST(CommunicatorTest, BytesSentCountsWhatGoesToOthers) {
   testing::Traffic traffic;
-  testing::ThreadRanksOptions options;
-  options.traffic = &traffic;
   std::vector<int64_t> of_ranks(3);
-  testing::RunThreadRanks(
-      3,
-      [&](Communicator& comm) {
-        std::vector<char> all(60);
-        comm.AllGatherInPlace(absl::MakeSpan(all), {0, 10, 30, 60});
-        of_ranks[comm.rank()] = comm.bytes_sent();
-      },
-      options);
+  const auto gather = [&](Communicator& comm) {
+    std::vector<char> all(60);
+    comm.AllGatherInPlace(absl::MakeSpan(all), {0, 10, 30, 60});
+    of_ranks[comm.rank()] = comm.bytes_sent();
+  };
+  testing::RunThreadRanks(3, gather, {.traffic = &traffic});
   EXPECT_EQ(of_ranks[0] + of_ranks[1] + of_ranks[2], 2 * 60);
   for (int rank = 0; rank < 3; ++rank) {
     int64_t bytes = 0;

@@ -158,14 +158,13 @@ TEST(NcclTransportTest, AFailedStartIsAnErrorOnAllRanks) {
 TEST(NcclTransportTest, RanksThatShareADeviceAreNamed) {
   const auto check = [](Communicator& comm) {
     const std::string device = comm.rank() == 1 ? "GPU-b" : "GPU-a";
-    const absl::Status error = CheckOneDeviceEach(comm, device);
-    EXPECT_EQ(error.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_EQ(error.message(),
-              "ranks 0 and 2 share the device GPU-a of node7, and NCCL needs one for each rank; "
-              "start fewer ranks on that node, or set dist.transport = \"mpi\"");
+    EXPECT_EQ(CheckOneDeviceEach(comm, device),
+              absl::InvalidArgumentError(
+                  "ranks 0 and 2 share the device GPU-a of node7, and NCCL needs one for each "
+                  "rank; start fewer ranks on that node, or set dist.transport = \"mpi\""));
     EXPECT_TRUE(CheckOneDeviceEach(comm, absl::StrCat("GPU-", comm.rank())).ok());
   };
-  testing::RunThreadRanks(3, check, "node7");
+  testing::RunThreadRanks(3, check, {.host = "node7"});
 }
 
 // What the watch of rank 0 says when rank 1 has `faults`, after both asked for a few operations.
@@ -268,10 +267,8 @@ TEST(MakeTransportTest, ChoosesByDevicesAndLibrary) {
 TEST(NcclLibraryTest, LoadsOrSaysWhyNot) {
   const auto library = LoadNcclLibrary();
   if (library.ok()) return;
-  EXPECT_EQ(library.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(
-      std::string(library.status().message()),
-      AllOf(HasSubstr("no NCCL"), HasSubstr("dist.transport"), ::testing::Not(HasSubstr("\n"))));
+  EXPECT_THAT(library.status(), Fails(absl::IsUnavailable, "no NCCL", "dist.transport"));
+  EXPECT_THAT(library.status(), ::testing::Not(Says("\n")));
 }
 
 }  // namespace

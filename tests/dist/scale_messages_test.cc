@@ -66,7 +66,6 @@ constexpr const char* kPartNames[] = {"strings at the start", "an agreement", "g
 
 std::vector<Count> Counts(int ranks, bool has_levels) {
   Traffic traffic;
-  testing::ThreadRanksOptions options = {.traffic = &traffic, .most_moved_bytes = 64 << 10};
   std::vector<std::vector<Count>> of_rank(ranks, std::vector<Count>(kNumParts));
   const auto run = [&](Communicator& comm) {
     if (has_levels) {
@@ -110,7 +109,7 @@ std::vector<Count> Counts(int ranks, bool has_levels) {
     optimizer->GatherWeights(all);
     take(kWeights);
   };
-  testing::RunThreadRanks(ranks, run, options);
+  testing::RunThreadRanks(ranks, run, {.traffic = &traffic, .most_moved_bytes = 64 << 10});
   std::vector<Count> most(kNumParts);
   for (const std::vector<Count>& counts : of_rank) {
     for (int part = 0; part < kNumParts; ++part) TakeLargest(most[part], counts[part]);

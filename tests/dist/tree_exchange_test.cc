@@ -62,8 +62,6 @@ Exchanged ExchangeLeaves(const std::vector<std::vector<float>>& leaves,
   const int64_t size = static_cast<int64_t>(leaves[0].size());
   const int ranks = static_cast<int>(nodes.size());
   Exchanged reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks), {}};
-  testing::ThreadRanksOptions options;
-  options.traffic = &reduced.traffic;
   const auto run = [&](Communicator& comm) {
     comm.set_nodes(RankGroups(nodes));
     const auto backend = kernels::MakeReferenceBackend();
@@ -82,7 +80,7 @@ Exchanged ExchangeLeaves(const std::vector<std::vector<float>>& leaves,
     reducer->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
                            absl::MakeSpan(scalars));
   };
-  testing::RunThreadRanks(ranks, run, options);
+  testing::RunThreadRanks(ranks, run, {.traffic = &reduced.traffic});
   return reduced;
 }
 

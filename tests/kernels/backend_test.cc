@@ -54,15 +54,13 @@ TEST_P(BackendTest, AllocatesZeroedAlignedMemory) {
 }
 
 TEST_P(BackendTest, RefusesAbsurdAllocation) {
-  EXPECT_EQ(backend().Allocate(-1).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(backend().Allocate(int64_t{1} << 60).status().code(),
-            absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(absl::IsInvalidArgument(backend().Allocate(-1).status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(backend().Allocate(int64_t{1} << 60).status()));
 }
 
 TEST(CpuBackendTest, RefusesImpossibleThreadCounts) {
-  EXPECT_EQ(MakeCpuBackend({.num_threads = 0}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(MakeCpuBackend({.num_threads = 1 << 20}).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  for (const int threads : {0, 1 << 20})
+    EXPECT_TRUE(absl::IsInvalidArgument(MakeCpuBackend({.num_threads = threads}).status()));
 }
 
 }  // namespace

@@ -33,6 +33,7 @@
 #include "dist/start_guard.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/scale/file_calls.h"
+#include "tests/testing/temporary_directory.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/weightless_backend.h"
 
@@ -109,7 +110,7 @@ class MarkedBackend final : public testing::WeightlessBackend {
 
 class WholeRunsTest : public ::testing::Test {
  protected:
-  WholeRunsTest() : root_(data::MakeTestDirectory("whole_runs")) {
+  WholeRunsTest() {
     fs::create_directories(run_dir_);
     config_.model = {.num_layers = 1,
                      .model_dim = 8,
@@ -128,10 +129,7 @@ class WholeRunsTest : public ::testing::Test {
     data::TestDataset{.vocab_size = 100, .shard_tokens = 1024}.Write(
         config_.data.shards, data::TestStream::Random(200'000, 100, 1));
   }
-  ~WholeRunsTest() override {
-    testing::CountFileCalls("");
-    fs::remove_all(root_);
-  }
+  ~WholeRunsTest() override { testing::CountFileCalls(""); }
 
   // Of the second start of a run: it resumes after step 1, saves steps 2 and 4, reads them back and
   // retires step 1.
@@ -238,8 +236,6 @@ class WholeRunsTest : public ::testing::Test {
     }
     Take(/*is_service_start=*/true, /*is_running=*/false, counted.files);
     testing::Traffic traffic;
-    testing::ThreadRanksOptions options;
-    options.traffic = &traffic;
     counted.sent_before_steps.resize(ranks);
     const auto run = [&](dist::Communicator& communicator) {
       const int rank = communicator.rank();
@@ -260,7 +256,7 @@ class WholeRunsTest : public ::testing::Test {
       ASSERT_TRUE(end.ok()) << end.status();
       EXPECT_EQ(*end, stops ? TrainEnd::kStopped : TrainEnd::kFinished);
     };
-    testing::RunThreadRanks(ranks, run, options);
+    testing::RunThreadRanks(ranks, run, {.traffic = &traffic});
     for (const auto& service : services) service->RequestStop();
     for (std::thread& thread : serving) thread.join();
     services.clear();
@@ -268,7 +264,8 @@ class WholeRunsTest : public ::testing::Test {
     return counted;
   }
 
-  const std::string root_;
+  const TemporaryDirectory directory_;
+  const std::string root_ = directory_.path();
   const std::string shared_ = root_ + "/shared";
   const std::string run_dir_ = shared_ + "/run";
   RunConfig config_;

@@ -112,11 +112,4 @@ void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)
   for (std::thread& thread : threads) thread.join();
 }
 
-void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
-                    const std::string& host) {
-  ThreadRanksOptions options;
-  options.host = host;
-  RunThreadRanks(num_ranks, body, options);
-}
-
 }  // namespace anyorder::testing

@@ -31,8 +31,6 @@ struct ThreadRanksOptions {
 // belongs to another collective than its receiver is in, or has another length than it expects,
 // aborts with both names instead of hanging.
 void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
-                    const ThreadRanksOptions& options);
-void RunThreadRanks(int num_ranks, const std::function<void(dist::Communicator&)>& body,
-                    const std::string& host = "");
+                    const ThreadRanksOptions& options = {});
 
 }  // namespace anyorder::testing

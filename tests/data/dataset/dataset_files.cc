@@ -118,6 +118,11 @@ absl::StatusOr<TestStream> ReadPart(const Dataset& dataset, int64_t begin, int64
   return part;
 }
 
+TestStream ReadStream(const std::string& directory) {
+  const auto dataset = Dataset::Open(directory, {.verify = true}).value();
+  return ReadPart(*dataset, 0, dataset->num_tokens()).value();
+}
+
 void TestDataset::Write(const std::string& directory, const TestStream& stream) const {
   const uint64_t num_tokens = stream.tokens.size();
   DatasetIndex index;

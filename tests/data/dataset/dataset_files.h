@@ -25,6 +25,8 @@ struct TestStream {
 
 // Tokens [begin, end) of a dataset. Errors: its own.
 absl::StatusOr<TestStream> ReadPart(const Dataset& dataset, int64_t begin, int64_t end);
+// All of the dataset in `directory`, which is verified first. Dies of an error.
+TestStream ReadStream(const std::string& directory);
 
 struct TestDataset {
   uint64_t vocab_size = 1000;

@@ -3,18 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 
 #include "data/dataset/dataset.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
-
-using testing::HasSubstr;
 
 TEST(CharactersTest, CodePointsAreCounted) {
   const std::string text = "a\xC3\xA9\xE6\x97\xA5\xF0\x9F\x98\x80z";
@@ -28,16 +26,14 @@ TEST(CharactersTest, CodePointsAreCounted) {
 class ExampleOriginsTest : public testing::Test {
  protected:
   // Three questions; the first two have passages of 7 and 6 tokens, the third one of 7.
-  ExampleOriginsTest() : folder_(MakeTestDirectory("example_origins")) {
-    TestDataset dataset;
-    dataset.Write(folder_, TestStream::Random(400, 1000, 5));
+  ExampleOriginsTest() {
+    TestDataset().Write(folder_, TestStream::Random(400, 1000, 5));
     TestExamples examples = TestExamples::Questions(30);
     examples.examples = {{{0, 1}, {1, 7}}, {{8, 2}, {10, 6}}, {{16, 1}, {17, 7}}};
     examples.labels = {1, 0, -1};
     examples.answers = {{0, 2}, {-1, -1}, {-1, -1}};
     examples.AddTo(folder_);
   }
-  ~ExampleOriginsTest() override { std::filesystem::remove_all(folder_); }
 
   absl::StatusOr<std::unique_ptr<ExampleOrigins>> Open(const std::string& lines) {
     WriteFile(folder_ + "/" + kOriginsFile, lines);
@@ -49,12 +45,12 @@ class ExampleOriginsTest : public testing::Test {
                                 *dataset_->examples());
   }
   void ExpectRefused(int64_t example, const std::string& lines, const std::string& message) {
-    const auto origin = Open(lines).value()->Read(example);
-    EXPECT_EQ(origin.status().code(), absl::StatusCode::kDataLoss) << lines;
-    EXPECT_THAT(std::string(origin.status().message()), HasSubstr(message)) << lines;
+    EXPECT_THAT(Open(lines).value()->Read(example).status(), Fails(absl::IsDataLoss, message))
+        << lines;
   }
 
-  const std::string folder_;
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
   std::unique_ptr<Dataset> dataset_;
 };
 
@@ -102,7 +98,7 @@ TEST_F(ExampleOriginsTest, WhatCannotBeIsRefusedWithItsLine) {
   ExpectRefused(1, absl::StrCat(kFirst, "{\"passage_of\":\"0\"}\n", kSecond), "'passage_of'");
   ExpectRefused(0, absl::StrCat("{\"id\":1}\n", rest), "'id'");
   ExpectRefused(2, absl::StrCat(kFirst, kSecond, "{\"passage_of\":0,\"answers\":[1]}\n"), "'text'");
-  EXPECT_THAT(std::string(Open(kFirst).status().message()), HasSubstr("1 lines for 3 examples"));
+  EXPECT_THAT(Open(kFirst).status(), Says("1 lines for 3 examples"));
 }
 
 TEST_F(ExampleOriginsTest, DamageIsFound) {

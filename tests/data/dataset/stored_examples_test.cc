@@ -11,36 +11,28 @@
 #include "data/dataset/dataset.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
 
-using testing::HasSubstr;
-
 class StoredExamplesTest : public testing::Test {
  protected:
-  StoredExamplesTest()
-      : folder_(MakeTestDirectory("stored_examples")),
-        stream_(TestStream::Random(400, 1000, 5)),
-        examples_(TestExamples::Pairs(400)) {
-    TestDataset dataset;
-    dataset.Write(folder_, stream_);
-  }
-  ~StoredExamplesTest() override { std::filesystem::remove_all(folder_); }
+  StoredExamplesTest() { TestDataset().Write(folder_, stream_); }
 
   // Opens the dataset with the examples that `damage` changed; the digests fit.
   void ExpectRefused(const std::function<void(TestExamples&)>& damage, const std::string& message) {
     TestExamples examples = examples_;
     damage(examples);
     examples.AddTo(folder_);
-    const auto dataset = Dataset::Open(folder_);
-    EXPECT_EQ(dataset.status().code(), absl::StatusCode::kDataLoss) << dataset.status();
-    EXPECT_THAT(std::string(dataset.status().message()), HasSubstr(message));
+    EXPECT_THAT(Dataset::Open(folder_).status(), Fails(absl::IsDataLoss, message));
   }
 
-  std::string folder_;
-  TestStream stream_;
-  TestExamples examples_;
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
+  TestStream stream_ = TestStream::Random(400, 1000, 5);
+  TestExamples examples_ = TestExamples::Pairs(400);
 };
 
 TEST_F(StoredExamplesTest, EveryPartIsReadWithItsLabel) {
@@ -214,11 +206,11 @@ TEST_F(StoredExamplesTest, DamageIsFound) {
   const std::string path = folder_ + "/" + kExamplesFile;
   const std::string good = ReadFile(path);
   FlipBit(path, good.size() / 2);
-  EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()), HasSubstr("is damaged"));
+  EXPECT_THAT(Dataset::Open(folder_).status(), Says("is damaged"));
   WriteFile(path, good.substr(1));
   EXPECT_TRUE(absl::IsDataLoss(Dataset::Open(folder_).status()));
   std::filesystem::remove(path);
-  EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()), HasSubstr("is missing"));
+  EXPECT_THAT(Dataset::Open(folder_).status(), Says("is missing"));
 }
 
 TEST_F(StoredExamplesTest, NumbersOfTheIndexThatWouldWrapAreRefused) {
@@ -231,8 +223,7 @@ TEST_F(StoredExamplesTest, NumbersOfTheIndexThatWouldWrapAreRefused) {
     index.examples->num_examples = examples;
     index.examples->num_parts = parts;
     WriteFile(folder_ + "/" + kIndexFile, SerializeDatasetIndex(index));
-    EXPECT_THAT(std::string(Dataset::Open(folder_).status().message()),
-                HasSubstr("do not fit 400 tokens"));
+    EXPECT_THAT(Dataset::Open(folder_).status(), Says("do not fit 400 tokens"));
   }
 }
 

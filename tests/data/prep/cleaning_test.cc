@@ -3,12 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
 
-#include "tests/data/dataset/dataset_files.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
@@ -72,13 +71,13 @@ TEST(CleaningTest, LowerCaseOnlyWhenUncased) {
 }
 
 TEST(CleaningTest, GeneratedLinesAreCleanedAsByPython) {
-  const std::string folder = MakeTestDirectory("cleaned_lines");
+  const TemporaryDirectory folder;
   const char* const source = std::getenv("ANYORDER_SOURCE");
   ASSERT_NE(source, nullptr) << "CTest sets it";
-  const std::string command =
-      absl::StrCat("python3 '", source, "/tests/data/prep/clean_lines.py' '", folder, "/lines'");
+  const std::string command = absl::StrCat(
+      "python3 '", source, "/tests/data/prep/clean_lines.py' '", folder.path(), "/lines'");
   ASSERT_EQ(std::system(command.c_str()), 0);
-  std::ifstream lines(folder + "/lines");
+  std::ifstream lines(folder.path() + "/lines");
   int count = 0;
   int final_sigmas = 0;
   for (std::string line, cased, uncased;
@@ -90,7 +89,6 @@ TEST(CleaningTest, GeneratedLinesAreCleanedAsByPython) {
   }
   EXPECT_GE(count, 20'000);
   EXPECT_GE(final_sigmas, 1'000);
-  std::filesystem::remove_all(folder);
 }
 
 TEST(CleaningTest, FirstInvalidByteFindsEachKindOfFault) {

@@ -177,16 +177,16 @@ std::vector<std::string> Joined(std::vector<std::string> words,
   return words;
 }
 
+ProgramResult Done(ProgramResult result) {
+  EXPECT_EQ(result.exit_status, 0) << result.error;
+  return result;
+}
+
 void ExpectRefusal(const ProgramResult& result, int status, const std::string& message) {
   EXPECT_EQ(result.exit_status, status) << result.error;
   EXPECT_THAT(result.error, testing::HasSubstr(message));
   EXPECT_EQ(std::count(result.error.begin(), result.error.end(), '\n'), 1) << result.error;
 }
-
-PrepFolderTest::PrepFolderTest(const std::string& name)
-    : folder_(MakeTestDirectory(name)), output_(folder_ + "/out") {}
-
-PrepFolderTest::~PrepFolderTest() { std::filesystem::remove_all(folder_); }
 
 std::string PrepFolderTest::Store(const std::string& name, const std::string& bytes) const {
   WriteFile(folder_ + "/" + name, bytes);
@@ -206,11 +206,30 @@ bool PrepFolderTest::StartAndKill(const std::vector<std::string>& arguments,
   return WIFSIGNALED(status);
 }
 
+ProgramResult ExampleFolderTest::Run(const std::string& input, const std::string& output,
+                                     const std::vector<std::string>& more) const {
+  return RunPrepProgram(
+      Joined({"--examples", input, "--output", output, "--vocab", TestModelPath()}, more));
+}
+
+void ExampleFolderTest::ExpectRefused(const std::string& name, const std::string& lines,
+                                      const std::string& message,
+                                      const std::vector<std::string>& more, int status) const {
+  ExpectRefusal(Run(Store(name, lines), output_, more), status, message);
+  EXPECT_FALSE(std::filesystem::exists(output_)) << lines;
+}
+
+std::vector<int32_t> ExampleFolderTest::Ids(const std::string& text) {
+  std::vector<int32_t> ids;
+  EXPECT_TRUE(Tokenizer::Load(TestModel(), "model")->Encode(text, ids).ok());
+  return ids;
+}
+
 ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
                              const ProgramLimits& limits) {
-  const std::string folder = MakeTestDirectory("prep_program_output");
-  const std::string out_path = folder + "/out";
-  const std::string error_path = folder + "/error";
+  const TemporaryDirectory folder;
+  const std::string out_path = folder.path() + "/out";
+  const std::string error_path = folder.path() + "/error";
   const int pid = Start(arguments, out_path, error_path, limits);
   int status = 0;
   rusage usage{};
@@ -220,7 +239,6 @@ ProgramResult RunPrepProgram(const std::vector<std::string>& arguments,
   result.out = ReadFile(out_path);
   result.error = ReadFile(error_path);
   result.max_resident_bytes = usage.ru_maxrss * 1024;
-  std::filesystem::remove_all(folder);
   return result;
 }
 
@@ -251,12 +269,10 @@ const std::string& TestModel() {
 }
 
 std::string TestModelPath() {
-  static const std::string* const path = [] {
-    auto* file = new std::string(MakeTestDirectory("prep_test_model") + "/spiece.model");
-    WriteFile(*file, TestModel());
-    return file;
-  }();
-  return *path;
+  static const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/spiece.model";
+  if (!std::filesystem::exists(path)) WriteFile(path, TestModel());
+  return path;
 }
 
 }  // namespace anyorder::data

@@ -15,6 +15,7 @@
 
 #include "data/prep/byte_source.h"
 #include "data/prep/tokenizer.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 
@@ -64,6 +65,9 @@ struct ProgramLimits {
   bool as_nobody = false;       // without root's right to read every file
 };
 
+// It ended with 0; the same result.
+ProgramResult Done(ProgramResult result);
+
 // Both lists, one after the other.
 std::vector<std::string> Joined(std::vector<std::string> words,
                                 const std::vector<std::string>& more);
@@ -86,16 +90,25 @@ std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& dir
 // A fresh folder, for input and for the program's output in it.
 class PrepFolderTest : public testing::Test {
  protected:
-  explicit PrepFolderTest(const std::string& name);
-  ~PrepFolderTest() override;
-
   // Returns the path.
   std::string Store(const std::string& name, const std::string& bytes) const;
   // Starts the program and kills it when `name` is in the staging folder. False if it ended before.
   bool StartAndKill(const std::vector<std::string>& arguments, const std::string& name) const;
 
-  const std::string folder_;
-  const std::string output_;
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
+  const std::string output_ = folder_ + "/out";
+};
+
+// Labelled examples through the program, in the vocabulary of TestModel.
+class ExampleFolderTest : public PrepFolderTest {
+ protected:
+  ProgramResult Run(const std::string& input, const std::string& output,
+                    const std::vector<std::string>& more = {}) const;
+  // A file of these lines ends in `status` and one line that holds `message`, without an output.
+  void ExpectRefused(const std::string& name, const std::string& lines, const std::string& message,
+                     const std::vector<std::string>& more = {}, int status = 65) const;
+  static std::vector<int32_t> Ids(const std::string& text);
 };
 
 // The model that training on the lines of `text` gives.

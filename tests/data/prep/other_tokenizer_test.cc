@@ -13,21 +13,20 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-#include "data/dataset/dataset.h"
 #include "data/prep/prep.h"
 #include "data/prep/tokenizer_process.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 class OtherTokenizerTest : public PrepFolderTest {
  protected:
-  OtherTokenizerTest() : PrepFolderTest("other_tokenizer") {
+  OtherTokenizerTest() {
     fs::create_directory(folder_ + "/python");
     ::setenv("PYTHONPATH", (folder_ + "/python:" ANYORDER_STAND_IN).c_str(), 1);
     fs::create_directory(folder_ + "/hf");
@@ -52,18 +51,18 @@ class OtherTokenizerTest : public PrepFolderTest {
     options_.output = folder_ + "/out-" + name;
     return RunPrep(options_);
   }
-  std::string Refusal(const std::string& text, absl::StatusCode code) {
+  template <typename... Parts>
+  void ExpectRefused(const std::string& text, bool (*is_kind)(const absl::Status&),
+                     const Parts&... parts) {
     const absl::Status status = Prepare("refused.jsonl", text).status();
-    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_THAT(status, Fails(is_kind, parts...));
     EXPECT_EQ(status.message().find('\n'), std::string::npos) << status;
     EXPECT_FALSE(fs::exists(options_.output));
-    return std::string(status.message());
   }
   // The documents of a dataset, from ids back to bytes.
   std::vector<std::string> Documents() const {
-    const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
     std::vector<std::string> documents(1);
-    const TestStream stream = ReadPart(*dataset, 0, dataset->num_tokens()).value();
+    const TestStream stream = ReadStream(options_.output);
     for (const int32_t id : stream.tokens) {
       if (id == 0)
         documents.emplace_back();
@@ -146,37 +145,33 @@ TEST_F(OtherTokenizerTest, TokensAreTheBytesThatTheyAddToAText) {
 TEST_F(OtherTokenizerTest, WhatPythonLacksIsSaidInOneLine) {
   const std::string text = "{\"text\": \"some words\"}\n";
   Store("python/tokenizers.py", "raise ImportError('gone')\n");
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable),
-              testing::AllOf(HasSubstr("has no package tokenizers (gone)"),
-                             HasSubstr("-m pip install --upgrade tokenizers")));
+  ExpectRefused(text, absl::IsUnavailable, "has no package tokenizers (gone)",
+                "-m pip install --upgrade tokenizers");
   // Of another size: Python takes a file of the same second and size for the one it has compiled.
   Store("python/tokenizers.py", "class Tokenizer:\n    pass  # an old one\n");
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable), HasSubstr("is too old; install"));
+  ExpectRefused(text, absl::IsUnavailable, "is too old; install");
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", folder_.c_str(), 1);
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kUnavailable),
-              HasSubstr("there is no python3 in PATH"));
+  ExpectRefused(text, absl::IsUnavailable, "there is no python3 in PATH");
   ::setenv("PATH", path.c_str(), 1);
 }
 
 TEST_F(OtherTokenizerTest, FailuresOfTheTokenizerAreOneLine) {
-  EXPECT_THAT(Refusal("{\"text\": \"kill me\"}\n", absl::StatusCode::kUnavailable),
-              HasSubstr("the python3 process that runs `tokenizers` was ended by signal 9"));
-  EXPECT_THAT(Refusal("{\"text\": \"refuse me\"}\n", absl::StatusCode::kDataLoss),
-              HasSubstr("tokenizers cannot encode a text (no such text)"));
+  ExpectRefused("{\"text\": \"kill me\"}\n", absl::IsUnavailable,
+                "the python3 process that runs `tokenizers` was ended by signal 9");
+  ExpectRefused("{\"text\": \"refuse me\"}\n", absl::IsDataLoss,
+                "tokenizers cannot encode a text (no such text)");
   const std::string text = "{\"text\": \"\\u00ff\"}\n";
   options_.declared.ids.eod = 4;
   StoreTokenizer("broken");
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kDataLoss),
-              HasSubstr("tokenizers cannot load it (it is broken)"));
+  ExpectRefused(text, absl::IsDataLoss, "tokenizers cannot load it (it is broken)");
   options_.declared = {};
   Store("hf/tokenizer.json",
         R"({"added_tokens": [{"id": 0, "content": "<|end|>"}], "model": {"vocab": {"a": 98}}})");
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kDataLoss),
-              HasSubstr("the tokenizer gave id 196, outside the vocabulary of 99 ids"));
+  ExpectRefused(text, absl::IsDataLoss,
+                "the tokenizer gave id 196, outside the vocabulary of 99 ids");
   options_.text.letter_case = LetterCase::kUncased;
-  EXPECT_THAT(Refusal(text, absl::StatusCode::kInvalidArgument),
-              HasSubstr("--case uncased is not"));
+  ExpectRefused(text, absl::IsInvalidArgument, "--case uncased is not");
 }
 
 // Trains a tokenizer, and writes documents and the ids that the package itself gives them.
@@ -237,8 +232,7 @@ TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
   options_.workers = 2;
   const auto summary = RunPrep(options_);
   ASSERT_TRUE(summary.ok()) << summary.status();
-  const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
-  const auto tokens = ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens;
+  const auto tokens = ReadStream(options_.output).tokens;
   EXPECT_TRUE(absl::StrCat(absl::StrJoin(tokens, " "), " ") == ReadFile(folder_ + "/expected"));
 
   // What tokens spell together is what the package decodes, but for a space at the beginning, or
@@ -289,8 +283,7 @@ TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
     }
     expected.push_back(2);  // </s>
   }
-  const auto dataset = Dataset::Open(options_.output, {.verify = true}).value();
-  EXPECT_EQ(ReadPart(*dataset, 0, dataset->num_tokens()).value().tokens, expected);
+  EXPECT_EQ(ReadStream(options_.output).tokens, expected);
 }
 
 }  // namespace

@@ -36,8 +36,6 @@ std::string WithFlippedBit(std::string bytes) {
 
 class PrepProgramTest : public PrepFolderTest {
  protected:
-  PrepProgramTest() : PrepFolderTest("prep_program") {}
-
   std::vector<std::string> Arguments(const std::string& input, const std::string& output,
                                      const std::vector<std::string>& more = {}) const {
     return Joined(
@@ -93,15 +91,13 @@ TEST_F(PrepProgramTest, ReadyIdsBecomeADatasetWithTheFlagsThatDescribeThem) {
   const std::string ids = Store("a.jsonl", "{\"ids\": [5, 6, 0, 7]}\n");
   const std::vector<std::string> arguments = {"--tokens", ids, "--output", output_};
   ProgramResult result =
-      RunPrepProgram(Joined(arguments, {"--vocab-size", "50", "--eod-id", "0", "--mask-id", "49",
-                                        "--pad-id", "3", "--text-field", "ids"}));
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+      Done(RunPrepProgram(Joined(arguments, {"--vocab-size", "50", "--eod-id", "0", "--mask-id",
+                                             "49", "--pad-id", "3", "--text-field", "ids"})));
   EXPECT_THAT(result.out, HasSubstr("tokens: 5 in 2 sentences, vocabulary 50\n"));
   EXPECT_THAT(result.out, HasSubstr("special ids: pad 3, mask 49, eod 0\n"));
   const std::string made = output_ + "-2";
-  result = RunPrepProgram(
-      {"--tokens", ids, "--output", made, "--tokenizer", output_, "--text-field", "ids", "--json"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  result = Done(RunPrepProgram({"--tokens", ids, "--output", made, "--tokenizer", output_,
+                                "--text-field", "ids", "--json"}));
   const auto json = nlohmann::json::parse(result.out);
   EXPECT_EQ(json["num_documents"], 2);
   const auto index = nlohmann::json::parse(ReadFile(output_ + "/dataset.json"));
@@ -151,8 +147,7 @@ TEST_F(PrepProgramTest, FilesThatAreLeftOutAreNamed) {
   Store("in/deep/empty.jsonl", "");
   Store("in/about.csv", "id,text\n");
   Store("in/.hidden.md", good);
-  ProgramResult result = RunPrepProgram(Arguments(folder_ + "/in", output_));
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  ProgramResult result = Done(RunPrepProgram(Arguments(folder_ + "/in", output_)));
   EXPECT_THAT(result.error, HasSubstr("left out: '" + folder_ + "/in/about.csv' (a table; it is"));
   EXPECT_THAT(result.error, HasSubstr("/in/deep/empty.jsonl' (empty)\n"));
   EXPECT_THAT(result.error, HasSubstr("/in/notes.md' (unknown ending)\n"));
@@ -160,8 +155,7 @@ TEST_F(PrepProgramTest, FilesThatAreLeftOutAreNamed) {
   EXPECT_THAT(result.out, HasSubstr("files: 1 read, 3 left out\n"));
   for (int i = 0; i < 7; ++i) Store(absl::StrCat("in/z", i, ".pdf"), good);
   const std::vector<std::string> again = Arguments(folder_ + "/in", folder_ + "/again");
-  result = RunPrepProgram(Joined(again, {"--json"}));
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  result = Done(RunPrepProgram(Joined(again, {"--json"})));
   EXPECT_THAT(result.error, HasSubstr("left out: 2 more; --json lists all of them\n"));
   const auto summary = nlohmann::json::parse(result.out);
   EXPECT_EQ(summary["files_read"], 1);
@@ -172,8 +166,7 @@ TEST_F(PrepProgramTest, FilesThatAreLeftOutAreNamed) {
 TEST_F(PrepProgramTest, ATableIsReadByItsColumn) {
   const std::string input = Store("a.tsv", "id\tbody\n1\t\"a good document\tof several words\"\n");
   const ProgramResult result =
-      RunPrepProgram(Arguments(input, output_, {"--text-field", "body", "--quiet"}));
-  EXPECT_EQ(result.exit_status, 0) << result.error;
+      Done(RunPrepProgram(Arguments(input, output_, {"--text-field", "body", "--quiet"})));
   EXPECT_EQ(result.error, "");
   const std::string second = folder_ + "/second";
   ExpectRefusal(RunPrepProgram(Arguments(input, second)), 65,
@@ -253,9 +246,7 @@ TEST_F(PrepProgramTest, ADatasetOrARunStandsForItsVocabulary) {
   const std::string input = Store("a.txt", "a good document of several words\n");
   ASSERT_EQ(RunPrepProgram(Arguments(input, output_)).exit_status, 0);
   const std::string second = folder_ + "/second";
-  const ProgramResult result =
-      RunPrepProgram({"--input", input, "--output", second, "--vocab", output_, "--quiet"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  Done(RunPrepProgram({"--input", input, "--output", second, "--vocab", output_, "--quiet"}));
   EXPECT_EQ(ReadTree(second), ReadTree(output_));
 }
 
@@ -291,9 +282,8 @@ TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
 
 TEST_F(PrepProgramTest, ReplacedBytesAreCountedInTheJsonSummary) {
   const std::string input = Store("a.txt", "a good\xFF document of several words\n");
-  const ProgramResult result =
-      RunPrepProgram(Arguments(input, output_, {"--invalid-utf8", "replace", "--json", "--quiet"}));
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(RunPrepProgram(
+      Arguments(input, output_, {"--invalid-utf8", "replace", "--json", "--quiet"})));
   const auto summary = nlohmann::json::parse(result.out);
   EXPECT_EQ(summary["counts"]["invalid_utf8_replaced"], 1);
   EXPECT_EQ(summary["num_documents"], 1);
@@ -310,8 +300,7 @@ TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
     for (int64_t i = 0; file.tellp() < kLineBytes; ++i)
       file << "word" << i % 10 << std::string(4000, ' ');
   }
-  const ProgramResult result = RunPrepProgram(Arguments(input, output_, {"--no-filter"}));
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(RunPrepProgram(Arguments(input, output_, {"--no-filter"})));
   EXPECT_THAT(result.out, HasSubstr("long lines cut: 1"));
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep what was freed
   EXPECT_LT(result.max_resident_bytes, kLineBytes);
@@ -381,10 +370,7 @@ TEST_F(PrepCrashTest, KilledAtAnyPointTheSameCommandEndsInTheSameBytes) {
                  !fs::exists(output_ + "/shard-00000.h5"));
     const bool is_finished =
         fs::exists(output_ + "/dataset.json") && !fs::exists(output_ + "/.anyorder-prep/plan.json");
-    if (!is_finished) {
-      const ProgramResult result = RunPrepProgram(Train(input_, output_));
-      EXPECT_EQ(result.exit_status, 0) << point << ": " << result.error;
-    }
+    if (!is_finished) Done(RunPrepProgram(Train(input_, output_)));
     EXPECT_TRUE(ReadTree(output_) == Expected()) << point;
   }
   // The last points pass quickly; the early ones must have been hit for this test to mean anything.
@@ -443,9 +429,7 @@ TEST_F(PrepCrashTest, FinishedUnitsAreReusedAndOtherWorkersMayFinish) {
   std::vector<std::string> arguments = Train(input_, output_);
   *(std::find(arguments.begin(), arguments.end(), "--workers") + 1) = "3";
   arguments.push_back("--json");
-  const ProgramResult result = RunPrepProgram(arguments);
-  ASSERT_EQ(result.exit_status, 0) << result.error;
-  const auto summary = nlohmann::json::parse(result.out);
+  const auto summary = nlohmann::json::parse(Done(RunPrepProgram(arguments)).out);
   EXPECT_EQ(summary["resumed"], true);
   EXPECT_LT(summary["encoded_bytes"], summary["text_bytes"]);
   EXPECT_TRUE(ReadTree(output_) == Expected());
@@ -514,8 +498,7 @@ TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
   ExpectRefusal(RunPrepProgram(Train(input_, output)), 74, "No space left on device");
   EXPECT_TRUE(fs::exists(output + "/.anyorder-prep/plan.json"));
   EXPECT_EQ(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT, "size=64m"), 0);
-  const ProgramResult result = RunPrepProgram(Train(input_, output));
-  EXPECT_EQ(result.exit_status, 0) << result.error;
+  Done(RunPrepProgram(Train(input_, output)));
   EXPECT_TRUE(ReadTree(output) == Expected());
   ::umount(disk.c_str());
 }

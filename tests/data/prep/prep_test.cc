@@ -13,18 +13,14 @@
 #include "data/prep/prep_plan.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
-TestStream ReadStream(const std::string& directory) {
-  const auto dataset = Dataset::Open(directory, {.verify = true}).value();
-  return ReadPart(*dataset, 0, dataset->num_tokens()).value();
-}
-
 class PrepTest : public PrepFolderTest {
  protected:
-  PrepTest() : PrepFolderTest("prep") {
+  PrepTest() {
     options_.vocab = TestModelPath();
     options_.quiet = true;
     options_.text.filter.enabled = false;
@@ -216,13 +212,11 @@ TEST_F(PrepTest, WordVocabulariesAreTheSameForAnyNumberOfWorkers) {
 TEST_F(PrepTest, PiecesAreNotCounted) {
   options_.vocab.clear();
   options_.vocabulary = {.size = 200, .min_count = 2};
-  const auto pieces = Prepare("counted.txt", AsTxt(MakeDocuments(20, 32)));
-  ASSERT_FALSE(pieces.ok());
-  EXPECT_TRUE(absl::IsInvalidArgument(pieces.status()));
-  EXPECT_EQ(pieces.status().message().substr(0, 13), "--min-count 2") << pieces.status();
+  const std::string text = AsTxt(MakeDocuments(20, 32));
+  EXPECT_THAT(Prepare("counted.txt", text).status(),
+              Fails(absl::IsInvalidArgument, "--min-count 2"));
   options_.vocabulary = {.type = VocabType::kWords, .size = 200, .min_count = 0};
-  EXPECT_TRUE(
-      absl::IsInvalidArgument(Prepare("uncounted.txt", AsTxt(MakeDocuments(20, 32))).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(Prepare("uncounted.txt", text).status()));
 }
 
 TEST_F(PrepTest, CutsInsideDocumentsChangeNothing) {
@@ -265,19 +259,17 @@ TEST_F(PrepTest, FilterAndDuplicatesAreCountedAndCanBeSwitchedOff) {
                            "another document that is long enough\n\n\n";
   options_.text.filter.enabled = true;
   options_.text.drop_duplicates = true;
-  auto summary = Prepare("on.txt", text);
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  const std::map<std::string, uint64_t>& counts = summary->index.counts;
+  const auto on = Prepare("on.txt", text).value();
+  const std::map<std::string, uint64_t>& counts = on.index.counts;
   EXPECT_EQ(counts.at("documents_read"), 7u);
   EXPECT_EQ(counts.at("documents_kept"), 2u);
   for (const char* reason : {"duplicate", "short", "few_letters", "long_words", "repeated_lines"})
     EXPECT_EQ(counts.at(absl::StrCat("documents_", reason)), 1u) << reason;
   options_.text.filter.enabled = false;
   options_.text.drop_duplicates = false;
-  summary = Prepare("off.txt", text);
-  ASSERT_TRUE(summary.ok()) << summary.status();
-  EXPECT_EQ(summary->index.counts.at("documents_kept"), 7u);
-  EXPECT_EQ(summary->index.num_documents, 7u);
+  const auto off = Prepare("off.txt", text).value();
+  EXPECT_EQ(off.index.counts.at("documents_kept"), 7u);
+  EXPECT_EQ(off.index.num_documents, 7u);
 }
 
 TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {

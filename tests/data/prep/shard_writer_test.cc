@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 
 #include "core/base/digest.h"
@@ -19,6 +17,7 @@
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/hdf5_reader.h"
 #include "tests/data/sampling/memory_text.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 
@@ -36,9 +35,6 @@ constexpr char kTokenizer[] = "a tokenizer";
 
 class ShardWriterTest : public ::testing::Test {
  protected:
-  void SetUp() override { directory_ = MakeTestDirectory("shard_writer"); }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   // Even ids start words.
   std::unique_ptr<Dataset> WriteAndOpen(const std::vector<Document>& documents) {
     DatasetIndex start;
@@ -70,12 +66,11 @@ class ShardWriterTest : public ::testing::Test {
     index.num_sentences = 1;
     WriteFile(directory_ + "/" + kTokenizerFile, kTokenizer);
     WriteFile(directory_ + "/" + kIndexFile, SerializeDatasetIndex(index));
-    auto dataset = Dataset::Open(directory_, {.verify = true});
-    EXPECT_TRUE(dataset.ok()) << dataset.status();
-    return std::move(dataset).value();
+    return Dataset::Open(directory_, {.verify = true}).value();
   }
 
-  std::string directory_;
+  const TemporaryDirectory folder_;
+  const std::string directory_ = folder_.path();
 };
 
 // Conformance item 2 of the published flags: lines a, b, (blank), c.
@@ -125,7 +120,6 @@ struct Image {
 
 Image MakeImage() {
   auto writer = Hdf5ImageWriter::Create();
-  EXPECT_TRUE(writer.ok());
   const uint16_t tokens[5] = {1, 2, 3, 65535, 9};
   const uint8_t odd[3] = {7, 8, 9};
   const uint64_t table[4] = {0, 10, 10, 1ull << 40};
@@ -134,17 +128,14 @@ Image MakeImage() {
   EXPECT_TRUE(writer->AddDataset("deep/er/table", 8, {2, 2}, table).ok());
   EXPECT_TRUE(writer->AddAttribute("count", 5).ok());
   EXPECT_TRUE(writer->AddAttribute("digest", "0123abcd").ok());
-  auto bytes = writer->Finish();
-  EXPECT_TRUE(bytes.ok());
-  return {.bytes = *bytes, .offsets = writer->offsets()};
+  return {.bytes = writer->Finish().value(), .offsets = writer->offsets()};
 }
 
 TEST(Hdf5FileTest, BytesAtTheOffsetsAreTheValuesWrittenAndHdf5Agrees) {
   const Image image = MakeImage();
-  const std::string path = testing::TempDir() + "/hdf5_" + std::to_string(getpid());
-  std::ofstream(path, std::ios::binary) << image.bytes;
-  const Hdf5Reader reader(path);
-  std::filesystem::remove(path);
+  const TemporaryDirectory folder;
+  WriteFile(folder.path() + "/image", image.bytes);
+  const Hdf5Reader reader(folder.path() + "/image");
   ASSERT_EQ(image.offsets.size(), 3u);
   for (const auto& [name, offset] : image.offsets) {
     EXPECT_EQ(offset, reader.Locate(name).offset) << name;

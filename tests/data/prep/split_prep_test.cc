@@ -20,14 +20,13 @@ namespace anyorder::data {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::HasSubstr;
 
 using Words = std::vector<std::string>;
 using Tree = std::vector<std::pair<std::string, std::string>>;
 
 class SplitPrepTest : public PrepFolderTest {
  protected:
-  SplitPrepTest() : PrepFolderTest("split_prep") {
+  SplitPrepTest() {
     fs::create_directory(folder_ + "/in");
     // Five units: two of a file that is cut, the others of files of all kinds.
     const std::string text = AsTxt(MakeDocuments(3600, 51));
@@ -109,10 +108,8 @@ TEST_F(SplitPrepTest, SlicesMayRunAtTheSameTime) {
 TEST_F(SplitPrepTest, AFinishedSliceThatRunsAgainEncodesNothing) {
   ExpectDone({"--plan"});
   const Words again = Joined(Slice(1, 2), {"--json"});
-  const ProgramResult first = Run(again);
-  const ProgramResult second = Run(again);
-  ASSERT_EQ(first.exit_status, 0) << first.error;
-  ASSERT_EQ(second.exit_status, 0) << second.error;
+  const ProgramResult first = Done(Run(again));
+  const ProgramResult second = Done(Run(again));
   EXPECT_EQ(nlohmann::json::parse(first.out)["units_encoded"], 3);
   EXPECT_EQ(nlohmann::json::parse(second.out)["units_encoded"], 0);
   EXPECT_EQ(nlohmann::json::parse(second.out)["num_units"], 3);
@@ -134,9 +131,7 @@ TEST_F(SplitPrepTest, ASingleRunFinishesWhatSlicesBegan) {
   const Tree& expected = Expected();
   ExpectDone({"--plan"});
   ExpectDone(Slice(2, 4));
-  const ProgramResult result = Run({"--json"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
-  EXPECT_EQ(nlohmann::json::parse(result.out)["units_encoded"], 4);
+  EXPECT_EQ(nlohmann::json::parse(Done(Run({"--json"})).out)["units_encoded"], 4);
   EXPECT_TRUE(ReadTree(output_) == expected);
 }
 

@@ -7,6 +7,7 @@
 
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
@@ -36,13 +37,14 @@ struct Outcome {
   size_t longest = 0;
 };
 
-Outcome Read(const std::string& text, TextKind kind = TextKind::kTxt,
-             InvalidUtf8 invalid = InvalidUtf8::kError, size_t portion = 1 << 20) {
+const TextReadOptions kTxt{.path = "in"};
+const TextReadOptions kJsonl{.path = "in", .kind = TextKind::kJsonl};
+
+Outcome Read(const std::string& text, const TextReadOptions& options = kTxt,
+             size_t portion = 1 << 20) {
   PortionSource source(text, portion);
   RecordingSink sink;
   Outcome outcome;
-  const TextReadOptions options{
-      .path = "in", .kind = kind, .letter_case = LetterCase::kCased, .invalid_utf8 = invalid};
   outcome.status = ReadText(source, options, sink, outcome.counts, nullptr);
   outcome.log = sink.log;
   outcome.longest = sink.longest;
@@ -54,7 +56,7 @@ TEST(TextReaderTest, BlankLinesEndDocumentsWhateverThePortions) {
       "\xEF\xBB\xBF"
       "a b\r\nc\r\n\r\n \t\n d \n\xC2\xA0\ne";
   for (const size_t portion : {1, 2, 3, 7, 1000}) {
-    const Outcome outcome = Read(text, TextKind::kTxt, InvalidUtf8::kError, portion);
+    const Outcome outcome = Read(text, kTxt, portion);
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_EQ(outcome.log, "a b|c|//d|/e|") << portion;
     EXPECT_EQ(outcome.counts.bytes, text.size());
@@ -70,30 +72,29 @@ TEST(TextReaderTest, JsonLinesAreDocumentsAndTheirLineEndsSentences) {
       "\xEF\xBB\xBF{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\r\n"
       "{\"id\":1,\"text\":\"\\u00e9 e\"}\r\n{\"text\":\"\"}";
   for (const size_t portion : {1, 5, 1000}) {
-    const Outcome outcome = Read(text, TextKind::kJsonl, InvalidUtf8::kError, portion);
+    const Outcome outcome = Read(text, kJsonl, portion);
     EXPECT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_EQ(outcome.log, "a b|c|d|/e e|//") << portion;
   }
 }
 
+using Refusals = std::vector<std::pair<std::string, const char*>>;  // texts and what is said
+
 TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
   const std::string good = "{\"text\":\"a\"}\n";
-  const std::pair<const char*, const char*> cases[] = {
-      {"{\"txt\":\"a\"}", "in:2: byte 13: the object has no field 'text'"},
-      {"{\"text\":5}", "the field 'text' is not a string"},
-      {"[1]",
-       "not a JSON object with a string field 'text'; write one a line. A JSON array is "
-       "turned into lines by: jq"},
-      {"[{\"text\":", "not valid JSON; repair the line or remove it. A JSON array is turned"},
-      {"{\"text\":\"a\"", "not valid JSON"},
-      {"{\"text\":\"\\ud800\"}", "not valid JSON"},
-      {"{\"text\":\"a\\u0000b\"}", "NUL"},
-  };
-  for (const auto& [line, message] : cases) {
-    const Outcome outcome = Read(good + line + "\n" + good, TextKind::kJsonl);
-    EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss) << line;
-    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr(message)) << line;
-    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:2: ")) << line;
+  for (const auto& [line, message] : Refusals{
+           {"{\"txt\":\"a\"}", "in:2: byte 13: the object has no field 'text'"},
+           {"{\"text\":5}", "the field 'text' is not a string"},
+           {"[1]",
+            "not a JSON object with a string field 'text'; write one a line. A JSON array is "
+            "turned into lines by: jq"},
+           {"[{\"text\":", "not valid JSON; repair the line or remove it. A JSON array is turned"},
+           {"{\"text\":\"a\"", "not valid JSON"},
+           {"{\"text\":\"\\ud800\"}", "not valid JSON"},
+           {"{\"text\":\"a\\u0000b\"}", "NUL"}}) {
+    EXPECT_THAT(Read(good + line + "\n" + good, kJsonl).status,
+                Fails(absl::IsDataLoss, message, "in:2: "))
+        << line;
   }
 }
 
@@ -101,19 +102,17 @@ TEST(TextReaderTest, InvalidBytesAreNamedByLineAndOffsetOrReplaced) {
   const std::string text =
       "good\nab\xFF"
       "c\n";
-  Outcome outcome = Read(text);
-  EXPECT_EQ(outcome.status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:2: byte 7: invalid UTF-8"));
-  outcome = Read(text, TextKind::kTxt, InvalidUtf8::kReplace);
+  EXPECT_THAT(Read(text).status, Fails(absl::IsDataLoss, "in:2: byte 7: invalid UTF-8"));
+  TextReadOptions options{.path = "in", .invalid_utf8 = InvalidUtf8::kReplace};
+  const Outcome outcome = Read(text, options);
   EXPECT_TRUE(outcome.status.ok());
   EXPECT_EQ(outcome.log,
             "good|ab\xEF\xBF\xBD"
             "c|");
   EXPECT_EQ(outcome.counts.invalid_replaced, 1u);
-  outcome = Read(std::string("a\0b\n", 4));
-  EXPECT_THAT(std::string(outcome.status.message()), HasSubstr("in:1: byte 1: NUL"));
-  outcome = Read("{\"text\":\"a\xFF\"}", TextKind::kJsonl, InvalidUtf8::kReplace);
-  EXPECT_EQ(outcome.log, "a\xEF\xBF\xBD|/");
+  EXPECT_THAT(Read(std::string("a\0b\n", 4)).status, Says("in:1: byte 1: NUL"));
+  options.kind = TextKind::kJsonl;
+  EXPECT_EQ(Read("{\"text\":\"a\xFF\"}", options).log, "a\xEF\xBF\xBD|/");
 }
 
 TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
@@ -137,66 +136,54 @@ TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
   joined.erase(std::remove(joined.begin(), joined.end(), '|'), joined.end());
   EXPECT_EQ(joined, euros);
   // The same line inside JSON is cut alike.
-  const Outcome json = Read("{\"text\":\"" + euros + "\"}", TextKind::kJsonl);
+  const Outcome json = Read("{\"text\":\"" + euros + "\"}", kJsonl);
   EXPECT_EQ(json.log, outcome.log + "/");
-}
-
-Outcome ReadTable(const std::string& text, const TextReadOptions& options) {
-  PortionSource source(text, 5);
-  RecordingSink sink;
-  Outcome outcome;
-  outcome.status = ReadText(source, options, sink, outcome.counts, nullptr);
-  outcome.log = sink.log;
-  return outcome;
 }
 
 TEST(TextReaderTest, RowsOfTablesAreDocuments) {
   TextReadOptions options{.path = "in", .kind = TextKind::kCsv, .text_field = "body"};
-  EXPECT_EQ(
-      ReadTable("\xEF\xBB\xBFid,body,\r\n1,\"a, \"\"b\"\"\nc\r\n\nd\",\r\n\n2,e \"f\",x\n3,\"\",",
-                options)
-          .log,
-      "a, \"b\"|c|d|/e \"f\"|//");
+  EXPECT_EQ(Read("\xEF\xBB\xBFid,body,\r\n1,\"a, \"\"b\"\"\nc\r\n\nd\",\r\n\n2,e \"f\",x\n3,\"\",",
+                 options,
+                 /*portion=*/5)
+                .log,
+            "a, \"b\"|c|d|/e \"f\"|//");
   options.kind = TextKind::kTsv;
   options.table = {.has_header = false, .has_quotes = false};
   options.text_field = "2";
-  EXPECT_EQ(ReadTable("1\t\"a\n2\tb\",c\n", options).log, "\"a|/b\",c|/");
+  EXPECT_EQ(Read("1\t\"a\n2\tb\",c\n", options, 5).log, "\"a|/b\",c|/");
   options.text_field = "text";
-  EXPECT_THAT(std::string(ReadTable("1\ta\n", options).status.message()),
-              HasSubstr("'in' has no column 'text'; it has 1, 2: pass the right name"));
+  EXPECT_THAT(Read("1\ta\n", options, 5).status,
+              Says("'in' has no column 'text'; it has 1, 2: pass the right name"));
 }
 
 TEST(TextReaderTest, BadRowsNameFileAndLine) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"text\na\nb,c\n", "in:3: the row has 2 cells, but the table has 1 columns"},
-      {"text,id\na\n", "in:2: the row has 1 cells"},
-      {"id,text\n1,\"a\nb\n2,\"c\" d\n", "in:2: text follows a quoted cell"},
-      {"id,text\n1,a\n1,\"a\nb\n", "in:3: the quotes of a cell are not closed"},
-      {"text,text\n", "in:1: two columns are called 'text'"},
-      {"text\na\n\xFF\n", "in:3: byte 7: invalid UTF-8"},
-  };
-  for (const auto& [text, message] : cases) {
-    const Outcome outcome = Read(text, TextKind::kCsv);
-    EXPECT_TRUE(absl::IsDataLoss(outcome.status)) << text;
-    EXPECT_THAT(std::string(outcome.status.message()), HasSubstr(message)) << text;
-  }
+  const TextReadOptions csv{.path = "in", .kind = TextKind::kCsv};
+  for (const auto& [text, message] :
+       Refusals{{"text\na\nb,c\n", "in:3: the row has 2 cells, but the table has 1 columns"},
+                {"text,id\na\n", "in:2: the row has 1 cells"},
+                {"id,text\n1,\"a\nb\n2,\"c\" d\n", "in:2: text follows a quoted cell"},
+                {"id,text\n1,a\n1,\"a\nb\n", "in:3: the quotes of a cell are not closed"},
+                {"text,text\n", "in:1: two columns are called 'text'"},
+                {"text\na\n\xFF\n", "in:3: byte 7: invalid UTF-8"}})
+    EXPECT_THAT(Read(text, csv).status, Fails(absl::IsDataLoss, message)) << text;
 }
 
 TEST(TextReaderTest, TheTextOfAnObjectMayHaveAnotherName) {
-  TextReadOptions options{.path = "in", .kind = TextKind::kJsonl, .text_field = "body"};
-  EXPECT_EQ(ReadTable("{\"text\":\"a\",\"body\":\"b\"}\n", options).log, "b|/");
-  options.text_field = "text";
-  EXPECT_THAT(std::string(ReadTable("{\"body\":\"b\"}\n", options).status.message()),
-              HasSubstr("in:1: byte 0: the object has no field 'text'; pass the right name with "
-                        "--text-field"));
+  const TextReadOptions options{.path = "in", .kind = TextKind::kJsonl, .text_field = "body"};
+  EXPECT_EQ(Read("{\"text\":\"a\",\"body\":\"b\"}\n", options, 5).log, "b|/");
+  EXPECT_THAT(Read("{\"body\":\"b\"}\n", kJsonl, 5).status,
+              Says("in:1: byte 0: the object has no field 'text'; pass the right name with "
+                   "--text-field"));
 }
 
 // Stores `bytes` as a compressed file and reads it; adds the text to `found` up to its end or the
 // first error. `digest`: of the bytes read.
-absl::Status Decompress(const std::string& folder, Compression compression,
-                        const std::string& bytes, std::string& found, Digest128* digest = nullptr) {
-  WriteFile(folder + "/file", bytes);
-  const auto source = OpenByteSource(folder + "/file", compression, 0, bytes.size()).value();
+absl::Status Decompress(Compression compression, const std::string& bytes, std::string& found,
+                        Digest128* digest = nullptr) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/file";
+  WriteFile(path, bytes);
+  const auto source = OpenByteSource(path, compression, 0, bytes.size()).value();
   char buffer[1000];
   absl::StatusOr<size_t> got = size_t{0};
   while ((got = source->Read(buffer, sizeof buffer)).ok() && *got > 0) found.append(buffer, *got);
@@ -208,7 +195,6 @@ TEST(ByteSourceTest, Utf16IsDecodedWhateverMarksIt) {
   const std::string text =
       "plain, caf\xC3\xA9, \xE2\x82\xAC and \xF0\x9F\x98\x80 " + AsTxt(MakeDocuments(9, 3));
   const std::string mark = "\xEF\xBB\xBF";
-  const std::string folder = MakeTestDirectory("utf16");
   for (const bool is_big : {false, true}) {
     for (const bool has_mark : {false, true}) {
       const std::string stored = AsUtf16(text, is_big, has_mark);
@@ -216,7 +202,7 @@ TEST(ByteSourceTest, Utf16IsDecodedWhateverMarksIt) {
         std::string found;
         Digest128 digest;
         const std::string bytes = compression == Compression::kNone ? stored : Gzip(stored);
-        ASSERT_TRUE(Decompress(folder, compression, bytes, found, &digest).ok());
+        ASSERT_TRUE(Decompress(compression, bytes, found, &digest).ok());
         EXPECT_TRUE(found == (has_mark ? mark : "") + text);
         EXPECT_EQ(digest, DigestOf(bytes));
       }
@@ -225,10 +211,9 @@ TEST(ByteSourceTest, Utf16IsDecodedWhateverMarksIt) {
 }
 
 TEST(ByteSourceTest, BrokenUtf16IsInvalidTextAndUtf32IsRefused) {
-  const std::string folder = MakeTestDirectory("broken_utf16");
   const auto read = [&](const std::string& bytes) {
     std::string found;
-    const absl::Status status = Decompress(folder, Compression::kNone, bytes, found);
+    const absl::Status status = Decompress(Compression::kNone, bytes, found);
     return status.ok() ? found : std::string(status.message());
   };
   using namespace std::string_literals;
@@ -252,7 +237,6 @@ TEST(ByteSourceTest, BrokenUtf16IsInvalidTextAndUtf32IsRefused) {
 
 TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
   const std::string text = AsTxt(MakeDocuments(40, 2));
-  const std::string folder = MakeTestDirectory("flipped");
   for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
     const std::string stored = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
     // Headers hold bits that mean nothing for the text; the longest, with zstd's block header, has
@@ -261,15 +245,13 @@ TEST(ByteSourceTest, EveryFlippedBitOfCompressedDataIsFound) {
       std::string flipped = stored;
       flipped[at] ^= static_cast<char>(1 << at % 8);
       std::string found;
-      EXPECT_TRUE(absl::IsDataLoss(Decompress(folder, compression, flipped, found)))
-          << "byte " << at;
+      EXPECT_TRUE(absl::IsDataLoss(Decompress(compression, flipped, found))) << "byte " << at;
     }
   }
 }
 
 TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {
   const std::string text = AsTxt(MakeDocuments(40, 2));
-  const std::string folder = MakeTestDirectory("byte_source");
   for (const Compression compression : {Compression::kGzip, Compression::kZstd}) {
     const std::string half = compression == Compression::kGzip ? Gzip(text) : Zstd(text);
     const std::string stored = half + half;  // concatenated files are files, too
@@ -277,20 +259,18 @@ TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {
       const std::string kept = stored.substr(0, keep);
       std::string found;
       Digest128 digest;
-      const absl::Status status = Decompress(folder, compression, kept, found, &digest);
+      const absl::Status status = Decompress(compression, kept, found, &digest);
       const bool is_whole = keep % half.size() == 0;
       EXPECT_EQ(status.ok(), is_whole) << "kept " << keep << " of " << stored.size();
       if (is_whole) {
         EXPECT_EQ(found.size(), keep / half.size() * text.size());
         EXPECT_EQ(digest, DigestOf(kept));
       } else {
-        EXPECT_TRUE(absl::IsDataLoss(status)) << status;
-        EXPECT_THAT(std::string(status.message()), HasSubstr("truncated"));
+        EXPECT_THAT(status, Fails(absl::IsDataLoss, "truncated"));
       }
     }
     std::string found;
-    EXPECT_TRUE(
-        absl::IsDataLoss(Decompress(folder, compression, half + "junk after the data", found)));
+    EXPECT_TRUE(absl::IsDataLoss(Decompress(compression, half + "junk after the data", found)));
   }
 }
 

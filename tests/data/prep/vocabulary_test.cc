@@ -11,31 +11,28 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/digest.h"
-#include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 constexpr char kByteLevel[] = R"({"added_tokens": [{"id": 3, "content": "<|end|>"}],
   "model": {"type": "BPE", "vocab": {"a": 0, "\u0120b": 1, "\u010a": 2}, "merges": []}})";
 
 class VocabularyTest : public PrepFolderTest {
  protected:
-  VocabularyTest() : PrepFolderTest("vocabulary") {}
-
   static HuggingFaceVocabulary Parse(const std::string& json, const std::string& config = "",
                                      const std::string& special = "",
                                      const std::string& added = "") {
     return ParseHuggingFace(json, config, special, added, "tokenizer.json").value();
   }
-  static std::string ParseError(const std::string& json, const std::string& config = "") {
-    const absl::Status status = ParseHuggingFace(json, config, "", "", "t.json").status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-    return std::string(status.message());
+  static void ExpectDamaged(const std::string& json, const std::string& message,
+                            const std::string& config = "") {
+    EXPECT_THAT(ParseHuggingFace(json, config, "", "", "t.json").status(),
+                Fails(absl::IsDataLoss, message));
   }
   // TestModel, its special pieces renamed.
   static std::string OtherModel() {
@@ -86,16 +83,15 @@ TEST_F(VocabularyTest, WordsBeginWhereTheirTokenizerMarksThem) {
 }
 
 TEST_F(VocabularyTest, DamagedTokenizersAreNamed) {
-  EXPECT_THAT(ParseError("{"), HasSubstr("'t.json': it is not Hugging Face's tokenizer.json"));
-  EXPECT_THAT(ParseError(R"({"model": {}})"), HasSubstr("its model has no vocabulary"));
-  EXPECT_THAT(ParseError(R"({"model": {"vocab": {}}})"), HasSubstr("its vocabulary is empty"));
-  EXPECT_THAT(ParseError(R"({"model": {"vocab": 3}})"), HasSubstr("neither an object nor a list"));
-  EXPECT_THAT(ParseError(R"({"model": {"vocab": {"a": -1}}})"), HasSubstr("'a' has id -1"));
-  EXPECT_THAT(ParseError(R"({"model": {"vocab": [3]}})"), HasSubstr("entry 0 of its vocabulary"));
-  EXPECT_THAT(ParseError(kByteLevel, "[]"),
-              HasSubstr("tokenizer_config.json in the directory of 't.json' is"));
-  EXPECT_THAT(ParseError(kByteLevel, R"({"added_tokens_decoder": {"x": {"content": "a"}}})"),
-              HasSubstr("is not by ids"));
+  ExpectDamaged("{", "'t.json': it is not Hugging Face's tokenizer.json");
+  ExpectDamaged(R"({"model": {}})", "its model has no vocabulary");
+  ExpectDamaged(R"({"model": {"vocab": {}}})", "its vocabulary is empty");
+  ExpectDamaged(R"({"model": {"vocab": 3}})", "neither an object nor a list");
+  ExpectDamaged(R"({"model": {"vocab": {"a": -1}}})", "'a' has id -1");
+  ExpectDamaged(R"({"model": {"vocab": [3]}})", "entry 0 of its vocabulary");
+  ExpectDamaged(kByteLevel, "tokenizer_config.json in the directory of 't.json' is", "[]");
+  ExpectDamaged(kByteLevel, "is not by ids",
+                R"({"added_tokens_decoder": {"x": {"content": "a"}}})");
 }
 
 TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
@@ -117,17 +113,17 @@ TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
   EXPECT_EQ(wider.size, 16u);
   EXPECT_EQ(wider.is_start_piece.size(), 16u);
   EXPECT_NE(wider.Digest(), read.Digest());
-  EXPECT_THAT(std::string(ReadVocabulary(folder_, {.size = 8, .ids = {}}).status().message()),
-              HasSubstr("--vocab-size 8 is below the 9 ids of '"));
+  EXPECT_THAT(ReadVocabulary(folder_, {.size = 8, .ids = {}}).status(),
+              Says("--vocab-size 8 is below the 9 ids of '"));
   std::filesystem::create_directory(folder_ + "/empty");
-  EXPECT_THAT(std::string(ReadVocabulary(folder_ + "/empty", {}).status().message()),
-              HasSubstr("holds no tokenizer.json, tokenizer.model or spiece.model"));
+  EXPECT_THAT(ReadVocabulary(folder_ + "/empty", {}).status(),
+              Says("holds no tokenizer.json, tokenizer.model or spiece.model"));
 }
 
 TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
   const std::string path = Store("other.model", OtherModel());
-  EXPECT_THAT(std::string(Tokenizer::Load(OtherModel(), path).status().message()),
-              HasSubstr("or use this one with --tokenizer"));
+  EXPECT_THAT(Tokenizer::Load(OtherModel(), path).status(),
+              Says("or use this one with --tokenizer"));
   // <s> and </s> are where they were; the end of a sequence ends documents, too.
   DatasetVocabulary read = ReadVocabulary(path, {}).value();
   EXPECT_EQ(read.file, "tokenizer.model");
@@ -148,8 +144,8 @@ TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
   EXPECT_EQ(read.file, "spiece.model");
   EXPECT_EQ(read.ids, kXlnetVocabIds);
   EXPECT_EQ(read.Digest(), DigestOf(TestModel()).Hex());
-  EXPECT_THAT(std::string(ReadVocabulary(Store("x", "no model"), {}).status().message()),
-              HasSubstr("x' is neither Hugging Face's tokenizer.json nor a SentencePiece model"));
+  EXPECT_THAT(ReadVocabulary(Store("x", "no model"), {}).status(),
+              Says("x' is neither Hugging Face's tokenizer.json nor a SentencePiece model"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_examples.h"
 #include "tests/data/sampling/memory_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
@@ -128,11 +129,9 @@ TEST(ExampleSamplerTest, TagsAreCarriedAndToldApart) {
 
 TEST(ExampleSamplerTest, PlainTextIsRefused) {
   const MemoryText text = MemoryText::Random(1000, 8, 1);
-  SamplingConfig config;
-  config.bidirectional = false;
-  const auto sampler = Sampler::Create(text, config, SampleKind::kExamples, 1, 4);
-  EXPECT_TRUE(absl::IsInvalidArgument(sampler.status()));
-  EXPECT_THAT(std::string(sampler.status().message()), testing::HasSubstr("prep --examples"));
+  const SamplingConfig config{.bidirectional = false};
+  EXPECT_THAT(Sampler::Create(text, config, SampleKind::kExamples, 1, 4).status(),
+              Fails(absl::IsInvalidArgument, "prep --examples"));
 }
 
 }  // namespace

@@ -89,15 +89,11 @@ class MemoryText : public TextSource {
 inline std::unique_ptr<Sampler> MakeSampler(const MemoryText& text, const SamplingConfig& config,
                                             SampleKind kind, int64_t num_lanes,
                                             uint64_t seed = 17) {
-  auto sampler = Sampler::Create(text, config, kind, seed, num_lanes);
-  EXPECT_TRUE(sampler.ok()) << sampler.status();
-  return std::move(sampler).value();
+  return Sampler::Create(text, config, kind, seed, num_lanes).value();
 }
 
 inline TextSample Take(const Sampler& sampler, int64_t lane, int64_t step) {
-  auto sample = sampler.Sample(lane, step);
-  EXPECT_TRUE(sample.ok()) << sample.status();
-  return std::move(sample).value();
+  return sampler.Sample(lane, step).value();
 }
 
 // Steps 0 to `steps` - 1 of each of `lanes` lanes.
@@ -120,12 +116,10 @@ inline double Spread(double trials, double probability) {
 
 // Pairs of halves, each a whole number of blocks.
 inline SamplingConfig PairConfig(int64_t seq_len, int64_t num_predict, int64_t perm_size) {
-  SamplingConfig config;
-  config.seq_len = seq_len;
-  config.reuse_len = seq_len / 2;
-  config.num_predict = num_predict;
-  config.perm_size = perm_size;
-  return config;
+  return {.seq_len = seq_len,
+          .reuse_len = seq_len / 2,
+          .num_predict = num_predict,
+          .perm_size = perm_size};
 }
 
 }  // namespace anyorder::data

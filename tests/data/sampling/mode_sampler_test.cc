@@ -17,12 +17,10 @@ constexpr int64_t kSeqLen = 64;
 constexpr int64_t kLanes = 4;
 
 SamplingConfig Config() {
-  SamplingConfig config;
-  config.seq_len = kSeqLen;
-  config.reuse_len = kSeqLen / 2;
-  config.spans = SpanKind::kNgram;
-  config.bidirectional = false;
-  return config;
+  return {.seq_len = kSeqLen,
+          .reuse_len = kSeqLen / 2,
+          .spans = SpanKind::kNgram,
+          .bidirectional = false};
 }
 
 std::unique_ptr<Sampler> MakeModes(const MemoryText& text, const SamplingConfig& config,

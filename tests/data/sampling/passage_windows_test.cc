@@ -10,12 +10,12 @@
 #include "data/sampling/sampler.h"
 #include "tests/data/sampling/memory_examples.h"
 #include "tests/data/sampling/memory_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 
 // The rule as run_squad.py of BERT and XLNet states it, for comparison.
 std::vector<PassageWindow> WindowsByTheBook(int64_t length, int64_t room, int64_t stride) {
@@ -73,12 +73,7 @@ MemoryExamples Questions(int64_t count, bool some_lack_one, uint64_t seed) {
 }
 
 SamplingConfig ShortSequences() {
-  SamplingConfig config;
-  config.seq_len = 20;
-  config.max_question = 4;
-  config.passage_stride = 5;
-  config.bidirectional = false;
-  return config;
+  return {.seq_len = 20, .bidirectional = false, .passage_stride = 5, .max_question = 4};
 }
 
 TEST(PassageWindowsTest, AllWindowsComeInOrderWithTheirAnswers) {
@@ -160,17 +155,14 @@ TEST(PassageWindowsTest, AnswersThatNoWindowHoldsAreCountedOrRefused) {
   EXPECT_EQ(mixed->num_cut_answers(), 1);
   EXPECT_GT(mixed->num_examples(), kept->num_examples());
   examples.examples.erase(examples.examples.begin());
-  EXPECT_THAT(std::string(PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining)
-                              .status()
-                              .message()),
-              HasSubstr("of 1 questions not one has its answer whole"));
+  EXPECT_THAT(PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).status(),
+              Says("of 1 questions not one has its answer whole"));
   SamplingConfig config = ShortSequences();
   config.seq_len = 7;
   examples.examples[0].parts[0].assign(4, 7);
-  const auto none = PassageWindows::Create(examples, config, WindowUse::kAll);
-  EXPECT_EQ(none.status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(none.status().message()),
-              HasSubstr("sampling.seq_len=7 is too short: the question of example 0"));
+  EXPECT_THAT(
+      PassageWindows::Create(examples, config, WindowUse::kAll).status(),
+      Fails(absl::IsInvalidArgument, "sampling.seq_len=7 is too short: the question of example 0"));
 }
 
 // Text that consists of the examples.

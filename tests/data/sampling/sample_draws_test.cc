@@ -122,9 +122,7 @@ TEST(CorruptTokensTest, OnlyTargetsChangeAndTheSharesAreThoseAskedFor) {
   std::iota(tokens.begin(), tokens.end(), 100);
   std::vector<uint8_t> targets(1000);
   for (size_t i = 0; i < targets.size(); i += 3) targets[i] = 1;
-  SamplingConfig config;
-  config.mask_token_prob = 1;
-  config.random_token_prob = 0;
+  SamplingConfig config{.mask_token_prob = 1, .random_token_prob = 0};
   RandomStream random = Stream(4);
   const std::vector<int32_t> masked = CorruptTokens(tokens, targets, config, kMask, 2000, random);
   for (size_t i = 0; i < tokens.size(); ++i)
@@ -213,8 +211,7 @@ TEST(DrawNgramMaskTest, TheGoalIsMetExactlyAndNoFunctionalTokenIsATarget) {
 }
 
 TEST(DrawNgramMaskTest, WithoutNgramsItIsSingleTokens) {
-  SamplingConfig config;
-  config.ngram_prob = 0;
+  const SamplingConfig config{.ngram_prob = 0};
   const std::vector<uint8_t> functional(20, 0);
   const std::vector<uint8_t> starts(20, 1);
   RandomStream first(4, RandomPurpose::kSpans, 0, 0);
@@ -281,9 +278,7 @@ TEST(SpanLengthsTest, LongestSpanOfOneIsAlwaysOne) {
 TEST(SpanSamplerTest, MasksExactlyTheGoal) {
   for (const SpanKind kind : {SpanKind::kSubword, SpanKind::kWord, SpanKind::kSingle}) {
     for (const bool functional_targets : {true, false}) {
-      SamplingConfig config;
-      config.spans = kind;
-      config.functional_targets = functional_targets;
+      const SamplingConfig config{.spans = kind, .functional_targets = functional_targets};
       for (const int64_t size : {5, 8, 32, 64, 256, 1024}) {
         const Text text(size, 2, size);
         const int64_t most = size - (functional_targets ? 0 : 3);
@@ -311,8 +306,7 @@ TEST(SpanSamplerTest, SpansAreInOrderAndBeginAtWordStartsAndOnlyWordSpansEndTher
   const SpanLengths lengths(5);
   int64_t inside_word = 0;
   for (const SpanKind kind : {SpanKind::kWord, SpanKind::kSubword}) {
-    SamplingConfig config;
-    config.spans = kind;
+    const SamplingConfig config{.spans = kind};
     int64_t spans = 0;
     for (uint64_t draw = 0; draw < 300; ++draw) {
       RandomStream random = Spans(draw);
@@ -339,8 +333,7 @@ TEST(SpanSamplerTest, SpansAreInOrderAndBeginAtWordStartsAndOnlyWordSpansEndTher
 }
 
 TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
-  SamplingConfig config;
-  config.spans = SpanKind::kWord;
+  const SamplingConfig config{.spans = SpanKind::kWord};
   Text text(64, 1, 5);
   for (int64_t i = 1; i < 32; ++i) text.starts[i] = 0;
   // The walk begins with the word of 32 tokens when it draws an empty left context, and then must
@@ -356,8 +349,7 @@ TEST(SpanSamplerTest, WordLongerThanTheGoalIsNotCut) {
 }
 
 TEST(SpanSamplerTest, LastWordOfAHalfIsNeverASpan) {
-  SamplingConfig config;
-  config.spans = SpanKind::kWord;
+  const SamplingConfig config{.spans = SpanKind::kWord};
   const std::vector<uint8_t> functional(32);
   std::vector<uint8_t> starts(32);
   starts[0] = starts[20] = 1;
@@ -438,8 +430,7 @@ TEST(SpanSamplerTest, SpansCoverAboutOneSeventhOfAHalf) {
 }
 
 TEST(SpanSamplerTest, SinglesAreUniform) {
-  SamplingConfig config;
-  config.spans = SpanKind::kSingle;
+  const SamplingConfig config{.spans = SpanKind::kSingle};
   const Text text(32, 2, 8);
   constexpr int kDraws = 8000;
   std::vector<int> counts(32);

@@ -10,16 +10,20 @@
 #include <utility>
 
 #include "tests/data/sampling/memory_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
-
-using ::testing::HasSubstr;
 
 std::unique_ptr<Sampler> Make(const MemoryText& text, const SamplingConfig& config,
                               int64_t num_lanes, SampleKind kind = SampleKind::kPairs,
                               uint64_t seed = 17) {
   return MakeSampler(text, config, kind, num_lanes, seed);
+}
+// Of trying that.
+absl::Status Status(const MemoryText& text, const SamplingConfig& config, int64_t num_lanes,
+                    SampleKind kind = SampleKind::kPairs) {
+  return Sampler::Create(text, config, kind, 1, num_lanes).status();
 }
 
 bool Same(const TextSample& a, const TextSample& b) {
@@ -255,9 +259,7 @@ TEST(SamplerTest, SpansBeginAtWordStartsInBothDirections) {
 
 TEST(SamplerTest, ContiguousSamplesAreTextAndTheTokenAfterEach) {
   const MemoryText text = MemoryText::Random(1001, 9, 8);
-  SamplingConfig config;
-  config.seq_len = 50;
-  config.bidirectional = false;
+  const SamplingConfig config{.seq_len = 50, .bidirectional = false};
   const auto sampler = Make(text, config, 4, SampleKind::kContiguous);
   // Four streams of 250 tokens; the token after the last step's must be in the stream.
   EXPECT_EQ(sampler->steps_per_epoch(), 4);
@@ -283,42 +285,28 @@ TEST(SamplerTest, TooShortDatasetSaysHowManyLanesFit) {
   const MemoryText text = MemoryText::Random(1000, 9, 9);
   const SamplingConfig config = PairConfig(128, 21, 64);
   // Seven streams of 128 fit into 1000 tokens: 14 lanes.
-  EXPECT_TRUE(Sampler::Create(text, config, SampleKind::kPairs, 1, 14).ok());
-  const auto too_many = Sampler::Create(text, config, SampleKind::kPairs, 1, 16);
-  EXPECT_EQ(too_many.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(too_many.status().message(), HasSubstr("at most 14 lanes fit"));
-  EXPECT_THAT(too_many.status().message(), HasSubstr("1000 tokens is too short for 16 lanes"));
-
+  EXPECT_TRUE(Status(text, config, 14).ok());
+  EXPECT_THAT(Status(text, config, 16), Fails(absl::IsFailedPrecondition, "at most 14 lanes fit",
+                                              "1000 tokens is too short for 16 lanes"));
   // So do many more lanes than there are tokens, at once.
-  EXPECT_THAT(
-      Sampler::Create(text, config, SampleKind::kPairs, 1, int64_t{1} << 60).status().message(),
-      HasSubstr("at most 14 lanes fit"));
-
-  const MemoryText tiny = MemoryText::Random(127, 9, 9);
-  EXPECT_THAT(Sampler::Create(tiny, config, SampleKind::kPairs, 1, 2).status().message(),
-              HasSubstr("not one fits: prepare more text, or make sampling.seq_len smaller"));
+  EXPECT_THAT(Status(text, config, int64_t{1} << 60), Says("at most 14 lanes fit"));
+  EXPECT_THAT(Status(MemoryText::Random(127, 9, 9), config, 2),
+              Says("not one fits: prepare more text, or make sampling.seq_len smaller"));
 }
 
 TEST(SamplerTest, RefusesImpossibleSettings) {
   const MemoryText text = MemoryText::Random(1000, 9, 9);
   const SamplingConfig config = PairConfig(128, 21, 64);
-  for (const int64_t lanes : {0, 3, -2}) {
-    EXPECT_EQ(Sampler::Create(text, config, SampleKind::kPairs, 1, lanes).status().code(),
-              absl::StatusCode::kInvalidArgument);
-  }
-  EXPECT_EQ(
-      Sampler::Create(text, PairConfig(128, 200, 64), SampleKind::kPairs, 1, 2).status().code(),
-      absl::StatusCode::kInvalidArgument);
+  for (const int64_t lanes : {0, 3, -2})
+    EXPECT_TRUE(absl::IsInvalidArgument(Status(text, config, lanes))) << lanes;
+  EXPECT_TRUE(absl::IsInvalidArgument(Status(text, PairConfig(128, 200, 64), 2)));
 }
 
 TEST(SamplerTest, DocumentsCannotBeHiddenWithoutTheirEnds) {
   const MemoryText text = MemoryText::Random(1000, 9, 9);
-  SamplingConfig config;
-  config.seq_len = 50;
-  config.bidirectional = false;
-  config.hide_documents = true;
-  EXPECT_THAT(Sampler::Create(text, config, SampleKind::kContiguous, 1, 4).status().message(),
-              HasSubstr("hide_documents is true, but the dataset has no <eod>"));
+  const SamplingConfig config{.seq_len = 50, .bidirectional = false, .hide_documents = true};
+  EXPECT_THAT(Status(text, config, 4, SampleKind::kContiguous),
+              Says("hide_documents is true, but the dataset has no <eod>"));
 }
 
 TEST(SamplerTest, DamagedTextIsReported) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/model_file_system.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
@@ -98,7 +98,6 @@ class SyntheticShards final : public ckpt::ModelFileSystem {
 class StartCostTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_ = MakeTestDirectory("start_cost");
     const auto store = [&](const std::string& name, const std::string& bytes) {
       WriteFile(directory_ + "/" + name, bytes);
       return DatasetFile{.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
@@ -129,7 +128,6 @@ class StartCostTest : public ::testing::Test {
         store(kLanesFile, {reinterpret_cast<const char*>(forward.data()), 8 * forward.size()});
     WriteFile(directory_ + "/" + kIndexFile, SerializeDatasetIndex(index));
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   struct Cost {
     int64_t opens_of_dataset = 0;  // before the first token
@@ -158,7 +156,8 @@ class StartCostTest : public ::testing::Test {
     return cost;
   }
 
-  std::string directory_;
+  const TemporaryDirectory folder_;
+  const std::string directory_ = folder_.path();
   SyntheticShards files_;
 };
 

@@ -4,40 +4,32 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "absl/strings/str_cat.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
 
-using ::testing::HasSubstr;
 using ::testing::Pair;
 using ::testing::UnorderedElementsAre;
 
 class DocumentFilesTest : public ::testing::Test {
  protected:
-  DocumentFilesTest()
-      : path_(std::filesystem::temp_directory_path() /
-              absl::StrCat("anyorder_documents_", ::getpid())) {}
-  ~DocumentFilesTest() override { std::filesystem::remove(path_); }
-
   absl::Status Read(const std::string& bytes) {
     std::ofstream(path_, std::ios::binary) << bytes;
     return ReadTrecDocuments(path_, {"a-1", "b-2"}, &documents_);
   }
   void ExpectFault(const std::string& bytes, const std::string& message) {
     documents_.clear();
-    const absl::Status status = Read(bytes);
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bytes;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(path_ + message)) << bytes;
+    EXPECT_THAT(Read(bytes), Fails(absl::IsDataLoss, path_ + message)) << bytes;
   }
 
-  const std::string path_;
+  const TemporaryDirectory directory_;
+  const std::string path_ = directory_.path() + "/file";
   TrecDocuments documents_;
 };
 

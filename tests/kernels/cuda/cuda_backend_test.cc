@@ -172,11 +172,10 @@ TEST_F(CudaBackendTest, RegisteredMemoryIsCopiedToDirectly) {
 TEST_F(CudaBackendTest, SaysWhatIsFreeWhenMemoryIsOut) {
   Make({.schedule = {}, .memory_bytes = 1 << 20});
   const std::unique_ptr<Buffer> first = backend_->Allocate(700000).value();
-  const absl::Status status = backend_->Allocate(500000).status();
-  EXPECT_TRUE(absl::IsResourceExhausted(status));
-  EXPECT_EQ(status.message(),
-            "allocate 500000 bytes on emulated GPU: 348576 of its 1048576 are free; use a smaller "
-            "train.micro_batch_size or model, or fewer ranks on a GPU");
+  EXPECT_EQ(backend_->Allocate(500000).status(),
+            absl::ResourceExhaustedError(
+                "allocate 500000 bytes on emulated GPU: 348576 of its 1048576 are free; use a "
+                "smaller train.micro_batch_size or model, or fewer ranks on a GPU"));
 }
 
 TEST_F(CudaBackendDeathTest, AnOperationWithoutRoomForItsScratchEndsWithOneLine) {

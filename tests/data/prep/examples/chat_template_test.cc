@@ -14,16 +14,14 @@
 
 #include "data/dataset/dataset.h"
 #include "data/prep/examples/example_prep.h"
-#include "data/prep/tokenizer.h"
-#include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::Pair;
 
 constexpr char kChat[] =
@@ -71,10 +69,10 @@ TEST(ChatTemplateTest, OtherTextsAreRefused) {
   for (const char* const bad :
        {"", "llama", "{role}", "{content}", "{content}{role}", "{role}{content}{content}",
         "{role}{role}{content}", "{role}{message}{content}", "{message}{message}{role}{content}"}) {
-    const absl::Status status = ChatTemplate::Read(bad).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << bad;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("is neither llada, chatml or tokenizer nor a text with {role}"));
+    EXPECT_THAT(ChatTemplate::Read(bad).status(),
+                Fails(absl::IsInvalidArgument,
+                      "is neither llada, chatml or tokenizer nor a text with {role}"))
+        << bad;
   }
 }
 
@@ -109,9 +107,9 @@ class Tokenizer:
         return [Encoding([1 + byte for byte in text.encode()]) for text in texts]
 )";
 
-class PromptsTest : public PrepFolderTest {
+class PromptsTest : public ExampleFolderTest {
  protected:
-  PromptsTest() : PrepFolderTest("prompts") {
+  PromptsTest() {
     fs::create_directory(folder_ + "/python");
     Store("python/tokenizers.py", kChatStandIn);
     ::setenv("PYTHONPATH", (folder_ + "/python").c_str(), 1);
@@ -122,15 +120,14 @@ class PromptsTest : public PrepFolderTest {
   }
   ~PromptsTest() override { ::unsetenv("PYTHONPATH"); }
 
-  ProgramResult Run(const std::string& input, const std::vector<std::string>& more) {
-    made_ = absl::StrCat(folder_, "/out", ++runs_);
-    return RunPrepProgram(Joined({"--examples", input, "--output", made_}, more));
-  }
+  std::string NextOutput() { return made_ = absl::StrCat(folder_, "/out", ++runs_); }
   ProgramResult RunPieces(const std::string& input, const std::vector<std::string>& more = {}) {
-    return Run(input, Joined({"--vocab", TestModelPath()}, more));
+    return Run(input, NextOutput(), more);
   }
   ProgramResult RunTokenizer(const std::string& input, const std::vector<std::string>& more = {}) {
-    return Run(input, Joined({"--tokenizer", folder_ + "/hf", "--vocab-size", "400"}, more));
+    return RunPrepProgram(Joined({"--examples", input, "--output", NextOutput(), "--tokenizer",
+                                  folder_ + "/hf", "--vocab-size", "400"},
+                                 more));
   }
   // The examples of the last dataset.
   std::vector<Example> Examples() const {
@@ -140,12 +137,6 @@ class PromptsTest : public PrepFolderTest {
     for (int64_t i = 0; i < dataset->examples()->num_examples(); ++i)
       examples.push_back(dataset->examples()->ReadExample(i).value());
     return examples;
-  }
-  std::vector<int32_t> Ids(const std::string& text) const {
-    const auto tokenizer = Tokenizer::Load(ReadFile(TestModelPath()), "model");
-    std::vector<int32_t> ids;
-    EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
-    return ids;
   }
   void ExpectRefused(const std::string& line, const std::string& message,
                      const std::vector<std::string>& more = {}) {
@@ -166,27 +157,22 @@ TEST_F(PromptsTest, PromptsMayBeCalledInSeveralWays) {
     const std::string prompt(names, 6), answer(names + 7);
     const std::string input = Store(
         answer + ".jsonl", absl::StrReplaceAll(text, {{"source", prompt}, {"target", answer}}));
-    ASSERT_EQ(RunPieces(input).exit_status, 0) << names;
+    Done(RunPieces(input));
     EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("one two"), Ids("three"))) << names;
   }
   const std::string own = Store("own.jsonl", "{\"ask\": \"one two\", \"say\": \"three\"}\n");
-  ASSERT_EQ(RunPieces(own, {"--field", "prompt=ask", "answer=say"}).exit_status, 0);
+  Done(RunPieces(own, {"--field", "prompt=ask", "answer=say"}));
   EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("one two"), Ids("three")));
   // Written by a template, a source is what a user says.
-  ASSERT_EQ(RunPieces(own, {"--field", "prompt=ask", "answer=say", "--chat-template",
-                            "{role}: {content}\\n"})
-                .exit_status,
-            0);
+  Done(RunPieces(
+      own, {"--field", "prompt=ask", "answer=say", "--chat-template", "{role}: {content}\\n"}));
   EXPECT_THAT(Examples()[0].parts, ElementsAre(Ids("user: one two assistant:"), Ids("three")));
 }
 
 // Every message of an assistant is an answer, all before it the prompt. Pieces know no special
 // token, and lines are cleaned.
 TEST_F(PromptsTest, EveryAnswerOfAConversationIsAnExample) {
-  ASSERT_EQ(
-      RunPieces(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "{role}\\n{content}|"})
-          .exit_status,
-      0);
+  Done(RunPieces(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "{role}\\n{content}|"}));
   const std::vector<Example> examples = Examples();
   ASSERT_EQ(examples.size(), 2u);
   const std::string first = "system Be brief.|user One two?|assistant";
@@ -196,9 +182,7 @@ TEST_F(PromptsTest, EveryAnswerOfAConversationIsAnExample) {
 }
 
 TEST_F(PromptsTest, SpecialTokensOfTheTemplateAreTokensAndThoseOfTextsAreText) {
-  const ProgramResult result =
-      RunTokenizer(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "llada"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  Done(RunTokenizer(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "llada"}));
   std::vector<int32_t> prompt;
   const auto add = [&prompt](std::initializer_list<int32_t> ids) {
     prompt.insert(prompt.end(), ids);
@@ -267,7 +251,7 @@ TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
   store_config(R"(, "chat_template": "the template")");
   ExpectRefusal(RunTokenizer(pair, own), 74, "has no package jinja2");
   Store("python/jinja2/sandbox.py", kJinjaStandIn);
-  ASSERT_EQ(RunTokenizer(pair, own).exit_status, 0);
+  Done(RunTokenizer(pair, own));
   std::vector<int32_t> prompt = {300};
   for (const char byte : std::string("[user]a ")) prompt.push_back(1 + byte);
   prompt.push_back(303);
@@ -289,9 +273,7 @@ TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
 }
 
 TEST_F(PromptsTest, TextsStayAsTheyAreWrittenByATokenizer) {
-  ASSERT_EQ(RunTokenizer(Store("a.jsonl", "{\"prompt\": \" a\\n\\n b \", \"answer\": \"c\\n\"}\n"))
-                .exit_status,
-            0);
+  Done(RunTokenizer(Store("a.jsonl", "{\"prompt\": \" a\\n\\n b \", \"answer\": \"c\\n\"}\n")));
   const auto example = Examples()[0];
   std::string prompt;
   for (const int32_t id : example.parts[0]) prompt.push_back(static_cast<char>(id - 1));
@@ -324,7 +306,8 @@ TEST_F(PromptsTest, BadInputIsNamedWithItsLine) {
   ExpectRefusal(RunTokenizer(pair, chat), 65,
                 "the chat template has <|im_start|>, which is no token of it");
   ExpectRefusal(RunPieces(pair, {"--chat-template", "llama"}), 64, "--chat-template 'llama' is");
-  ExpectRefusal(Run(pair, {}), 64, "--examples needs --vocab MODEL");
+  ExpectRefusal(RunPrepProgram({"--examples", pair, "--output", NextOutput()}), 64,
+                "--examples needs --vocab MODEL");
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <filesystem>
 
 #include "data/dataset/dataset.h"
-#include "data/prep/tokenizer.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
@@ -26,32 +25,11 @@ constexpr char kEntailment[] =
     "7}\n"
     "{\"premise\": \"a b\", \"hypothesis\": \"b\", \"label\": null}";
 
-class ExamplePrepTest : public PrepFolderTest {
- protected:
-  ExamplePrepTest() : PrepFolderTest("example_prep") {}
-
-  ProgramResult Run(const std::string& input, const std::string& output,
-                    const std::vector<std::string>& more = {}) const {
-    return RunPrepProgram(
-        Joined({"--examples", input, "--output", output, "--vocab", TestModelPath()}, more));
-  }
-  void ExpectRefused(const std::string& name, const std::string& lines, int status,
-                     const std::string& message, const std::vector<std::string>& more = {}) {
-    ExpectRefusal(Run(Store(name, lines), output_, more), status, message);
-    EXPECT_FALSE(fs::exists(output_)) << lines;
-  }
-  std::vector<int32_t> Ids(const std::string& text) const {
-    const auto tokenizer = Tokenizer::Load(ReadFile(TestModelPath()), "model");
-    std::vector<int32_t> ids;
-    EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
-    return ids;
-  }
-};
+class ExamplePrepTest : public ExampleFolderTest {};
 
 TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
   const ProgramResult result =
-      Run(Store("a.jsonl", std::string("\xEF\xBB\xBF") + kEntailment), output_);
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+      Done(Run(Store("a.jsonl", std::string("\xEF\xBB\xBF") + kEntailment), output_));
   EXPECT_THAT(result.out, HasSubstr("examples: 3 of entailment, 1 without a label"));
   const auto dataset = Dataset::Open(output_, {.verify = true}).value();
   const StoredExamples* examples = dataset->examples();
@@ -86,8 +64,7 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
   };
   for (const auto& [task, lines] : cases) {
     const std::string output = folder_ + "/" + task;
-    const ProgramResult result = Run(Store("t.jsonl", lines), output);
-    ASSERT_EQ(result.exit_status, 0) << result.error;
+    Done(Run(Store("t.jsonl", lines), output));
     const auto dataset = Dataset::Open(output).value();
     EXPECT_STREQ(ExampleTaskName(dataset->examples()->task()), task);
   }
@@ -102,23 +79,20 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
 
 TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
   const std::string gz = Store("a.jsonl.gz", Gzip(kEntailment));
-  ASSERT_EQ(Run(Store("a.jsonl", kEntailment), output_).exit_status, 0);
-  ASSERT_EQ(Run(gz, folder_ + "/again").exit_status, 0);
+  Done(Run(Store("a.jsonl", kEntailment), output_));
+  Done(Run(gz, folder_ + "/again"));
   for (const char* name :
        {"dataset.json", "examples.bin", "shard-00000.h5", "shards.idx", "lanes.h5"})
     EXPECT_EQ(ReadFile(output_ + "/" + name), ReadFile(folder_ + "/again/" + name)) << name;
 }
 
 TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
-  ASSERT_EQ(Run(Store("train.jsonl",
-                      "{\"text\":\"x\",\"label\":\"a\"}\n{\"text\":\"x\",\"label\":\"b\"}\n"
-                      "{\"text\":\"x\",\"label\":\"c\"}"),
-                output_)
-                .exit_status,
-            0);
+  Done(Run(Store("train.jsonl",
+                 "{\"text\":\"x\",\"label\":\"a\"}\n{\"text\":\"x\",\"label\":\"b\"}\n"
+                 "{\"text\":\"x\",\"label\":\"c\"}"),
+           output_));
   const std::string dev = Store("dev.jsonl", "{\"text\":\"x\",\"label\":\"c\"}");
-  const ProgramResult result = Run(dev, folder_ + "/dev", {"--labels-from", output_});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(Run(dev, folder_ + "/dev", {"--labels-from", output_}));
   const auto dataset = Dataset::Open(folder_ + "/dev");
   EXPECT_EQ((*dataset)->examples()->LabelOf(0), 2);
   EXPECT_THAT((*dataset)->index().examples->classes, ElementsAre("a", "b", "c"));
@@ -133,55 +107,53 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
 
 TEST_F(ExamplePrepTest, AnswersMustStandInTheirPassage) {
   const std::string start = "{\"question\":\"x\",\"passage\":\"y z\",\"answers\":";
-  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":1}]}", 65,
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":1}]}",
                 "q.jsonl:1: the answer 'z' does not stand at character 1 of the passage");
-  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\"}]}", 65, "holds what is no answer");
-  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":18446744073709551615}]}", 65,
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\"}]}", "holds what is no answer");
+  ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":18446744073709551615}]}",
                 "does not stand at");
-  ExpectRefused("q.jsonl", start + "\"z\"}", 65, "q.jsonl:1: the field 'answers' is not a list");
-  ExpectRefused("q.jsonl", "{\"question\":\"x\"}", 65, "no field 'passage'");
+  ExpectRefused("q.jsonl", start + "\"z\"}", "q.jsonl:1: the field 'answers' is not a list");
+  ExpectRefused("q.jsonl", "{\"question\":\"x\"}", "no field 'passage'");
   // A name of one's own, which elsewhere is the first of multiple_choice.
-  const ProgramResult named =
-      Run(Store("n.jsonl", "{\"question\":\"x\",\"context\":\"y z\",\"answers\":[]}"), output_,
-          {"--field", "passage=context"});
-  EXPECT_EQ(named.exit_status, 0) << named.error;
+  Done(Run(Store("n.jsonl", "{\"question\":\"x\",\"context\":\"y z\",\"answers\":[]}"), output_,
+           {"--field", "passage=context"}));
 }
 
 TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   const std::string good = "{\"text\":\"x\",\"label\":\"a\"}\n";
-  ExpectRefused("a.jsonl", good + "{\"text\":\"x\"", 65, "a.jsonl:2: not valid JSON");
-  ExpectRefused("a.jsonl", good + "[1]", 65,
+  ExpectRefused("a.jsonl", good + "{\"text\":\"x\"", "a.jsonl:2: not valid JSON");
+  ExpectRefused("a.jsonl", good + "[1]",
                 "a.jsonl:2: not a JSON object; write one example per line. A JSON array is turned "
                 "into lines");
-  ExpectRefused("a.jsonl", "{\"body\":\"x\"}", 65, "a.jsonl:1: the object has none of the fields");
-  ExpectRefused("a.jsonl", "{\"text\":7}", 65, "the field 'text' is not a string");
-  ExpectRefused("a.jsonl", "{\"text\":\" \\n\"}", 65, "the field 'text' holds no text");
-  ExpectRefused("a.jsonl", "{\"text\":\"a\\u0000b\"}", 65, "the field 'text' holds NUL");
-  ExpectRefused("a.jsonl", "{\"text\":\"\xFF\"}", 65,
+  ExpectRefused("a.jsonl", "{\"body\":\"x\"}", "a.jsonl:1: the object has none of the fields");
+  ExpectRefused("a.jsonl", "{\"text\":7}", "the field 'text' is not a string");
+  ExpectRefused("a.jsonl", "{\"text\":\" \\n\"}", "the field 'text' holds no text");
+  ExpectRefused("a.jsonl", "{\"text\":\"a\\u0000b\"}", "the field 'text' holds NUL");
+  ExpectRefused("a.jsonl", "{\"text\":\"\xFF\"}",
                 "a.jsonl:1: invalid UTF-8 or NUL in the line; repair the file or pass "
                 "--invalid-utf8 replace. Text in Latin-1 is turned into UTF-8 by: iconv");
-  ExpectRefused("a.jsonl", "{\"text\":\"" + std::string(70000, 'x') + "\"}", 65, "65536");
-  ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", 65, "no field 'hypothesis'");
-  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", 65, "the field 'label' is not");
-  ExpectRefused("a.jsonl", "{\"context\":\"x\"}", 65, "no field 'choices'");
-  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", 65,
-                "'choices' is not a list");
-  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",3]}", 65, "'choices[1]' is not");
-  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}", 65,
+  ExpectRefused("a.jsonl", "{\"text\":\"" + std::string(70000, 'x') + "\"}", "65536");
+  ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", "no field 'hypothesis'");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", "the field 'label' is not");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\"}", "no field 'choices'");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", "'choices' is not a list");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",3]}", "'choices[1]' is not");
+  ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":2}",
                 "'label' is 2, not the number of a choice, 0 to 1");
   const std::string nest = std::string(100'000, '[') + std::string(100'000, ']');
   ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
-                65, "'label' is array, not the number of a choice, 0 to 1");
-  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", 65, "'label' is not");
-  ExpectRefused("a.jsonl", good + kEntailment, 65, "a.jsonl:2: an example of entailment");
-  ExpectRefused("a.jsonl", good + good, 65, "a.jsonl' have one label only, '");
-  ExpectRefused("a.jsonl", "\n \n", 65, "no example");
-  ExpectRefused("a.txt", good, 64, "examples must be in files that end in .jsonl, .csv or .tsv");
-  ExpectRefused("a.jsonl", good, 64, "--field body=x is not FIELD=NAME; the fields are ",
-                {"--field", "body=x"});
-  ExpectRefused("a.jsonl", good, 64, "body is not FIELD=NAME", {"--field", "body"});
-  ExpectRefused("a.jsonl", good, 64, "workers", {"--workers", "2"});
-  ExpectRefused("a.jsonl", good, 64, "/none' does not exist", {"--labels-from", folder_ + "/none"});
+                "'label' is array, not the number of a choice, 0 to 1");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", "'label' is not");
+  ExpectRefused("a.jsonl", good + kEntailment, "a.jsonl:2: an example of entailment");
+  ExpectRefused("a.jsonl", good + good, "a.jsonl' have one label only, '");
+  ExpectRefused("a.jsonl", "\n \n", "no example");
+  ExpectRefused("a.txt", good, "examples must be in files that end in .jsonl, .csv or .tsv", {},
+                64);
+  ExpectRefused("a.jsonl", good, "--field body=x is not FIELD=NAME; the fields are ",
+                {"--field", "body=x"}, 64);
+  ExpectRefused("a.jsonl", good, "body is not FIELD=NAME", {"--field", "body"}, 64);
+  ExpectRefused("a.jsonl", good, "workers", {"--workers", "2"}, 64);
+  ExpectRefused("a.jsonl", good, "/none' does not exist", {"--labels-from", folder_ + "/none"}, 64);
 }
 
 TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
@@ -189,7 +161,7 @@ TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
       "a.jsonl",
       "{\"text\":\"good, \\\"really\\\"\",\"label\":1}\n{\"text\":\"bad\\nend\",\"label\":0}\n"
       "{\"text\":\"unknown\"}\n");
-  ASSERT_EQ(Run(jsonl, output_).exit_status, 0);
+  Done(Run(jsonl, output_));
   struct Table {
     const char* name;
     std::string bytes;
@@ -206,71 +178,57 @@ TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
   };
   for (const Table& table : tables) {
     const std::string output = folder_ + "/of-" + table.name;
-    const ProgramResult result = Run(Store(table.name, table.bytes), output, table.options);
-    ASSERT_EQ(result.exit_status, 0) << table.name << ": " << result.error;
+    Done(Run(Store(table.name, table.bytes), output, table.options));
     EXPECT_TRUE(ReadTree(output) == ReadTree(output_)) << table.name;
   }
 }
 
 TEST_F(ExamplePrepTest, FieldsOfEveryTaskMayHaveOtherNames) {
   const std::string text = "sentence1,sentence2,gold_label\na,b,yes\nc,d,no\n";
-  ASSERT_EQ(Run(Store("nli.csv", text), folder_ + "/nli",
-                {"--field", "premise=sentence1", "hypothesis=sentence2", "label=gold_label"})
-                .exit_status,
-            0);
+  Done(Run(Store("nli.csv", text), folder_ + "/nli",
+           {"--field", "premise=sentence1", "hypothesis=sentence2", "label=gold_label"}));
   EXPECT_THAT(ReadDatasetIndex(folder_ + "/nli")->examples->classes, ElementsAre("no", "yes"));
   const std::vector<std::string> choices = {"--field", "context=sent", "choices=end0,end1"};
-  ASSERT_EQ(Run(Store("swag.csv", "sent,end0,end1,label\na,b,c,1\n"), folder_ + "/swag", choices)
-                .exit_status,
-            0);
+  Done(Run(Store("swag.csv", "sent,end0,end1,label\na,b,c,1\n"), folder_ + "/swag", choices));
   EXPECT_EQ(Dataset::Open(folder_ + "/swag").value()->examples()->LabelOf(0), 1);
-  ExpectRefused("swag.csv", "sent,end0,end1,label\na,b,c,2\n", 65,
+  ExpectRefused("swag.csv", "sent,end0,end1,label\na,b,c,2\n",
                 "swag.csv:2: the field 'label' is \"2\", not the number of a choice, 0 to 1",
                 choices);
   // Several texts, in columns or in a list; a column may have a comma in its name.
-  ASSERT_EQ(Run(Store("faq.csv", "a,b,c,d,label\nw,x,y,z,0\nz,y,x,w,1\n"), folder_ + "/faq",
-                {"--field", "text=a,c,d"})
-                .exit_status,
-            0);
+  Done(Run(Store("faq.csv", "a,b,c,d,label\nw,x,y,z,0\nz,y,x,w,1\n"), folder_ + "/faq",
+           {"--field", "text=a,c,d"}));
   EXPECT_EQ(Dataset::Open(folder_ + "/faq").value()->examples()->most_parts(), 3);
-  ASSERT_EQ(Run(Store("faq.jsonl",
-                      "{\"text\":[\"w\",\"y\",\"z\"],\"label\":0}\n"
-                      "{\"text\":[\"z\",\"x\",\"w\"],\"label\":1}\n"),
-                folder_ + "/list")
-                .exit_status,
-            0);
+  Done(Run(Store("faq.jsonl",
+                 "{\"text\":[\"w\",\"y\",\"z\"],\"label\":0}\n"
+                 "{\"text\":[\"z\",\"x\",\"w\"],\"label\":1}\n"),
+           folder_ + "/list"));
   EXPECT_EQ(ReadDatasetIndex(folder_ + "/list")->corpus_digest,
             ReadDatasetIndex(folder_ + "/faq")->corpus_digest);
-  ASSERT_EQ(
-      Run(Store("odd.csv", "\"a,b\",label\nx,0\ny,1\n"), folder_ + "/odd", {"--field", "text=a,b"})
-          .exit_status,
-      0);
-  ExpectRefused("faq.csv", "a,b,label\nx,y,1\n", 65, "has no column 'e'", {"--field", "text=a,e"});
-  ExpectRefused("faq.jsonl", "{\"text\":[],\"label\":0}\n", 65,
+  Done(Run(Store("odd.csv", "\"a,b\",label\nx,0\ny,1\n"), folder_ + "/odd",
+           {"--field", "text=a,b"}));
+  ExpectRefused("faq.csv", "a,b,label\nx,y,1\n", "has no column 'e'", {"--field", "text=a,e"});
+  ExpectRefused("faq.jsonl", "{\"text\":[],\"label\":0}\n",
                 "the field 'text' is not a list of 1 to 26 texts");
   for (const char* label : {"B", "-1", "1st"}) {
-    ExpectRefused("swag.csv", absl::StrCat("sent,end0,end1,label\na,b,c,", label, "\n"), 65,
+    ExpectRefused("swag.csv", absl::StrCat("sent,end0,end1,label\na,b,c,", label, "\n"),
                   "not the number of a choice, 0 to 1", choices);
   }
-  ExpectRefused("a.csv", "sentence,label\nx,1\n", 65,
+  ExpectRefused("a.csv", "sentence,label\nx,1\n",
                 "a.csv:1: the table has none of the fields of an example: text;");
-  ExpectRefused("a.csv", "\npremise,label\nx,1\n", 65,
-                "a.csv:2: the table has no column 'hypothesis'");
-  ExpectRefused("a.csv", "text;label\nx;1\n", 65, "If its cells stand between semicolons or tabs");
-  ExpectRefused("a.csv", "sentence,label\nx,1\n", 65, "it has label, sentence: say what is what");
-  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "has no column 'golden'; it has text, gold",
+  ExpectRefused("a.csv", "\npremise,label\nx,1\n", "a.csv:2: the table has no column 'hypothesis'");
+  ExpectRefused("a.csv", "text;label\nx;1\n", "If its cells stand between semicolons or tabs");
+  ExpectRefused("a.csv", "sentence,label\nx,1\n", "it has label, sentence: say what is what");
+  ExpectRefused("a.csv", "text,gold\nx,1\n", "has no column 'golden'; it has text, gold",
                 {"--field", "label=golden"});
-  ExpectRefused("a.csv", "text,gold\nx,1\n", 65, "a.csv' have no label, but");
-  ExpectRefused("a.tsv", "text\tlabel\nx\t1\n\"y\" z\t0\n", 65,
-                "a.tsv:3: text follows a quoted cell");
+  ExpectRefused("a.csv", "text,gold\nx,1\n", "a.csv' have no label, but");
+  ExpectRefused("a.tsv", "text\tlabel\nx\t1\n\"y\" z\t0\n", "a.tsv:3: text follows a quoted cell");
 }
 
 TEST_F(ExamplePrepTest, FilesOfADirectoryThatAreNoExamplesAreNamed) {
   fs::create_directory(folder_ + "/in");
   Store("in/a.jsonl", kEntailment);
   Store("in/readme.txt", "about it\n");
-  const ProgramResult result = Run(folder_ + "/in", output_, {"--json"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(Run(folder_ + "/in", output_, {"--json"}));
   EXPECT_THAT(result.error,
               HasSubstr("left out: '" + folder_ + "/in/readme.txt' (unknown ending)"));
   EXPECT_THAT(result.out, HasSubstr("\"files_left_out\":[{"));
@@ -279,7 +237,7 @@ TEST_F(ExamplePrepTest, FilesOfADirectoryThatAreNoExamplesAreNamed) {
 TEST_F(ExamplePrepTest, AFullDirectoryAndAMissingVocabularyAreRefused) {
   const std::string input = Store("a.jsonl", kEntailment);
   ExpectRefusal(RunPrepProgram({"--examples", input, "--output", output_}), 64, "--vocab MODEL");
-  ASSERT_EQ(Run(input, output_).exit_status, 0);
+  Done(Run(input, output_));
   ExpectRefusal(Run(input, output_), 64, "is not empty");
 }
 

@@ -1,9 +1,11 @@
 #include "tests/data/prep/examples/official_reading.h"
 
-#include <gmock/gmock.h>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 
@@ -19,10 +21,10 @@ std::string WrittenAnswers(const std::vector<OriginalAnswer>& answers) {
 
 }  // namespace
 
-OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name) const {
+absl::Status OfficialTaskTest::TryToRead(const std::string& task, const std::string& name,
+                                         OfficialResult& result) const {
   const auto found = FindOfficialTask(task);
   EXPECT_TRUE(found.ok()) << found.status();
-  OfficialResult result;
   const std::string path = name.empty() ? folder_ : absl::StrCat(folder_, "/", name);
   OfficialReading reading(**found, path, LetterCase::kCased, InvalidUtf8::kError,
                           [&](const std::string& where, const WrittenExample& example) {
@@ -37,23 +39,41 @@ OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string
                                                        example.parts, label});
                             return absl::OkStatus();
                           });
-  result.status = (*found)->read(reading);
+  const absl::Status status = (*found)->read(reading);
   result.left_out = reading.left_out();
+  return status;
+}
+
+void OfficialTaskTest::StoreInFolders(const std::string& name, const std::string& bytes) const {
+  std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
+  Store(name, bytes);
+}
+
+OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name) const {
+  OfficialResult result;
+  const absl::Status status = TryToRead(task, name, result);
+  EXPECT_TRUE(status.ok()) << task << " of " << name << ": " << status;
   return result;
 }
 
 OfficialResult OfficialTaskTest::Read(const std::string& task, const std::string& name,
                                       const std::string& bytes) const {
-  std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
-  Store(name, bytes);
+  StoreInFolders(name, bytes);
   return Read(task, name);
 }
 
 void OfficialTaskTest::ExpectFault(const std::string& task, const std::string& name,
+                                   const std::string& message) const {
+  OfficialResult result;
+  const absl::Status status = TryToRead(task, name, result);
+  EXPECT_FALSE(status.ok()) << message;
+  EXPECT_THAT(status, Says(message));
+}
+
+void OfficialTaskTest::ExpectFault(const std::string& task, const std::string& name,
                                    const std::string& bytes, const std::string& message) const {
-  const OfficialResult result = Read(task, name, bytes);
-  EXPECT_FALSE(result.status.ok()) << bytes;
-  EXPECT_THAT(std::string(result.status.message()), testing::HasSubstr(message)) << bytes;
+  StoreInFolders(name, bytes);
+  ExpectFault(task, name, message);
 }
 
 }  // namespace anyorder::data

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -29,23 +28,29 @@ struct ReadBack {
 };
 
 struct OfficialResult {
-  absl::Status status;
   std::vector<ReadBack> examples;
   std::vector<LeftOutFile> left_out;
 };
 
 class OfficialTaskTest : public PrepFolderTest {
  protected:
-  explicit OfficialTaskTest(const std::string& name) : PrepFolderTest(name) {}
-
   // Of `name` in the test's folder, "" for the folder; `where` is without the folder.
   OfficialResult Read(const std::string& task, const std::string& name) const;
-  // Stores `bytes` as `name` and reads that, or the file alone.
+  // Stores `bytes` as `name` and reads that.
   OfficialResult Read(const std::string& task, const std::string& name,
                       const std::string& bytes) const;
-  // Reading `name` of such bytes ends in an error of which the message holds `message`.
+  // Reading `name` ends in an error of which the message holds `message`.
+  void ExpectFault(const std::string& task, const std::string& name,
+                   const std::string& message) const;
+  // The same of a file that holds `bytes`.
   void ExpectFault(const std::string& task, const std::string& name, const std::string& bytes,
                    const std::string& message) const;
+
+  void StoreInFolders(const std::string& name, const std::string& bytes) const;
+
+ private:
+  absl::Status TryToRead(const std::string& task, const std::string& name,
+                         OfficialResult& result) const;
 };
 
 }  // namespace anyorder::data

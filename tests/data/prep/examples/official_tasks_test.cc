@@ -25,8 +25,6 @@ constexpr char kRte[] = "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entail
 
 class TaskOptionTest : public PrepFolderTest {
  protected:
-  TaskOptionTest() : PrepFolderTest("task_option") {}
-
   ProgramResult Run(const std::string& task, const std::string& input, const std::string& output,
                     const std::vector<std::string>& more = {}) const {
     return RunPrepProgram(Joined(
@@ -36,8 +34,7 @@ class TaskOptionTest : public PrepFolderTest {
 
 TEST(OfficialTasksTest, NamesAreUniqueAndAllAreListed) {
   std::set<std::string> names;
-  const ProgramResult list = RunPrepProgram({"--task", "list"});
-  EXPECT_EQ(list.exit_status, 0) << list.error;
+  const ProgramResult list = Done(RunPrepProgram({"--task", "list"}));
   for (const OfficialTask& task : OfficialTasks()) {
     EXPECT_TRUE(names.insert(task.name).second) << task.name;
     EXPECT_THAT(list.out, HasSubstr(absl::StrCat(task.name, " ")));
@@ -46,9 +43,9 @@ TEST(OfficialTasksTest, NamesAreUniqueAndAllAreListed) {
 }
 
 TEST_F(TaskOptionTest, ClassesHaveTheOfficialOrderWhateverAFileHolds) {
-  ASSERT_EQ(Run("rte", Store("train.tsv", kRte), output_).exit_status, 0);
+  Done(Run("rte", Store("train.tsv", kRte), output_));
   const std::string test = Store("test.tsv", "index\tsentence1\tsentence2\n0\ta\tb\n1\tb\ta\n");
-  ASSERT_EQ(Run("rte", test, folder_ + "/test", {"--labels-from", output_}).exit_status, 0);
+  Done(Run("rte", test, folder_ + "/test", {"--labels-from", output_}));
   for (const std::string& output : {output_, folder_ + "/test"}) {
     const DatasetIndex index = *ReadDatasetIndex(output);
     EXPECT_THAT(index.examples->classes, ElementsAre("entailment", "not_entailment"));
@@ -65,8 +62,7 @@ TEST_F(TaskOptionTest, ScoresAndIdentifiersAreStored) {
       "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2";
   const std::string rows = "7\tg\tf\ty\to\ts\ts\ta b\tb a\t3.75\n9\tg\tf\ty\to\ts\ts\ta\tb\t0\n";
   const ProgramResult result =
-      Run("stsb", Store("dev.tsv", absl::StrCat(texts, "\tscore\n", rows)), output_);
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+      Done(Run("stsb", Store("dev.tsv", absl::StrCat(texts, "\tscore\n", rows)), output_));
   EXPECT_THAT(result.out, HasSubstr("--set objective.num_classes=1\n"));
   EXPECT_THAT(result.out, HasSubstr("2 of similarity, 0 without a label"));
   const auto dataset = Dataset::Open(output_, {.verify = true}).value();
@@ -76,17 +72,16 @@ TEST_F(TaskOptionTest, ScoresAndIdentifiersAreStored) {
   EXPECT_EQ(examples.ScoreOf(1), 0.0f);
   EXPECT_EQ(ReadFile(output_ + "/" + kOriginsFile), "{\"id\":\"7\"}\n{\"id\":\"9\"}\n");
   const std::string test = absl::StrCat(texts, "\n1\tg\tf\ty\to\ts\ts\ta\tb\n");
-  ASSERT_EQ(Run("stsb", Store("test.tsv", test), folder_ + "/test").exit_status, 0);
+  Done(Run("stsb", Store("test.tsv", test), folder_ + "/test"));
   EXPECT_FALSE(Dataset::Open(folder_ + "/test").value()->examples()->HasLabel(0));
 }
 
 TEST_F(TaskOptionTest, WhatOfficialCodeSkipsIsReported) {
   const ProgramResult result =
-      Run("qqp",
-          Store("train.tsv",
-                "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\ta\tb\t0\n2\n"),
-          output_, {"--json"});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+      Done(Run("qqp",
+               Store("train.tsv",
+                     "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\ta\tb\t0\n2\n"),
+               output_, {"--json"}));
   EXPECT_THAT(result.error, HasSubstr("train.tsv:3' (the row has 1 cells"));
   EXPECT_THAT(result.out, HasSubstr("\"files_left_out\":[{"));
 }

@@ -11,7 +11,6 @@ namespace anyorder::data {
 namespace {
 
 using testing::ElementsAre;
-using testing::HasSubstr;
 using testing::SizeIs;
 
 constexpr char kOptions[] = "[\"one\", \"two\", \"\", \"four\"]";
@@ -24,8 +23,6 @@ std::string Passage(const std::string& questions, const std::string& options,
 
 class RaceTest : public OfficialTaskTest {
  protected:
-  RaceTest() : OfficialTaskTest("race") {}
-
   void ExpectBad(const std::string& bytes, const std::string& message) {
     ExpectFault("race", "dev/high/7.txt", bytes, "/dev/high/7.txt" + message);
   }
@@ -33,11 +30,10 @@ class RaceTest : public OfficialTaskTest {
 
 TEST_F(RaceTest, OptionsFillBlanksOrFollowTheQuestion) {
   const std::string two = std::string("[") + kOptions + ", " + kOptions + "]";
-  Read("race", "dev/middle/3.txt", Passage("[]", "[]", "[]"));
+  StoreInFolders("dev/middle/3.txt", Passage("[]", "[]", "[]"));
   const OfficialResult one =
       Read("race", "dev/high/7.txt",
            Passage("[\"They _ and _ .\", \"How many?\"]", two, "[\"B\", \"D\"]"));
-  ASSERT_TRUE(one.status.ok()) << one.status;
   const ReadBack blanks = {"dev/high/7.txt#0",
                            "high/high7.txt#0",
                            {"It rained. They left.", "They one and one .", "They two and two .",
@@ -81,13 +77,13 @@ TEST_F(RaceTest, BadPassagesAreNamed) {
 
 TEST_F(RaceTest, SplitsStayApart) {
   const std::string passage = Passage("[\"a\"]", std::string("[") + kOptions + "]", "[\"A\"]");
-  Read("race", "dev/high/7.txt", passage);
-  Read("race", "test/high/7.txt", passage);
-  EXPECT_THAT(std::string(Read("race", "").status.message()), HasSubstr("holds several splits"));
+  StoreInFolders("dev/high/7.txt", passage);
+  StoreInFolders("test/high/7.txt", passage);
+  ExpectFault("race", "", "holds several splits");
   // The same passage twice.
-  Read("race", "dev/high/8.txt", passage);
-  EXPECT_THAT(std::string(Read("race", "dev").status.message()),
-              HasSubstr("dev/high/8.txt#0: the identifier 'high/high7.txt#0' was used before, in"));
+  StoreInFolders("dev/high/8.txt", passage);
+  ExpectFault("race", "dev",
+              "dev/high/8.txt#0: the identifier 'high/high7.txt#0' was used before, in");
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
-#include "data/prep/tokenizer.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/examples/official_reading.h"
 
@@ -46,8 +45,6 @@ List WithImpossible(List questions) {
 
 class SquadTasksTest : public OfficialTaskTest {
  protected:
-  SquadTasksTest() : OfficialTaskTest("squad_tasks") {}
-
   OfficialResult ReadQuestions(const std::string& task, const List& questions) const {
     return Read(task, "dev.json", File(questions).dump());
   }
@@ -60,7 +57,6 @@ class SquadTasksTest : public OfficialTaskTest {
 TEST_F(SquadTasksTest, QuestionsComeWithAllAnswers) {
   const OfficialResult one = ReadQuestions(
       "squad1", {Question("a", {Answer("Caf\u00e9", 0), Answer("Caf\u00e9  of", 0)})});
-  ASSERT_TRUE(one.status.ok()) << one.status;
   EXPECT_THAT(one.examples,
               ElementsAre(ReadBack{
                   "dev.json: question a",
@@ -69,13 +65,11 @@ TEST_F(SquadTasksTest, QuestionsComeWithAllAnswers) {
                   "Caf\u00e9@0|Caf\u00e9  of@0"}));
   const OfficialResult two = ReadQuestions(
       "squad2", WithImpossible({Question("a", {}), Question("b", {Answer("day", 18)})}));
-  ASSERT_TRUE(two.status.ok()) << two.status;
   ASSERT_EQ(two.examples.size(), 2u);
   EXPECT_EQ(two.examples[0].label, "no answer");
   EXPECT_EQ(two.examples[1].label, "day@18");
   // Test data: nobody knows.
   const OfficialResult test = ReadQuestions("squad2", List{{{"id", "x"}, {"question", "why?"}}});
-  ASSERT_TRUE(test.status.ok()) << test.status;
   EXPECT_EQ(test.examples.at(0).label, "");
 }
 
@@ -84,7 +78,6 @@ TEST_F(SquadTasksTest, AnswersThatStandElsewhereAreReported) {
       "squad1",
       {Question("a", {Answer("day", 17), Answer("day", 18)}), Question("b", {Answer("day", 1000)}),
        Question("c", {Answer("\u0301", 0)}), Question("d", {Answer("day", 18)})});
-  ASSERT_TRUE(result.status.ok()) << result.status;
   ASSERT_EQ(result.examples.size(), 2u);
   EXPECT_EQ(result.examples[0].label, "day@17|day@18");
   EXPECT_EQ(result.examples[1].id, "d");

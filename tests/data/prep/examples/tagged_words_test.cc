@@ -3,15 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "data/dataset/dataset.h"
-#include "data/prep/tokenizer.h"
-#include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
 namespace anyorder::data {
@@ -26,26 +23,8 @@ constexpr char kNews[] =
     "\n"
     "{\"tags\":null,\"words\":[\" New  York\",\"left\"]}\n";
 
-class TaggedWordsTest : public PrepFolderTest {
+class TaggedWordsTest : public ExampleFolderTest {
  protected:
-  TaggedWordsTest() : PrepFolderTest("tagged_words") {}
-
-  ProgramResult Run(const std::string& input, const std::string& output,
-                    const std::vector<std::string>& more = {}) const {
-    return RunPrepProgram(
-        Joined({"--examples", input, "--output", output, "--vocab", TestModelPath()}, more));
-  }
-  void ExpectRefused(const std::string& name, const std::string& lines, const std::string& message,
-                     const std::vector<std::string>& more = {}) {
-    ExpectRefusal(Run(Store(name, lines), output_, more), 65, message);
-    EXPECT_FALSE(std::filesystem::exists(output_)) << lines;
-  }
-  std::vector<int32_t> Ids(const std::string& text) const {
-    const auto tokenizer = Tokenizer::Load(ReadFile(TestModelPath()), "model");
-    std::vector<int32_t> ids;
-    EXPECT_TRUE(tokenizer->Encode(text, ids).ok());
-    return ids;
-  }
   // What the tokens of the words have.
   std::vector<int32_t> OnFirstPieces(const std::vector<std::string>& words,
                                      const std::vector<int32_t>& tags) const {
@@ -59,8 +38,7 @@ class TaggedWordsTest : public PrepFolderTest {
 };
 
 TEST_F(TaggedWordsTest, TheFirstPieceOfAWordHasItsTag) {
-  const ProgramResult result = Run(Store("a.jsonl", kNews), output_);
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(Run(Store("a.jsonl", kNews), output_));
   EXPECT_THAT(result.out, HasSubstr("examples: 2 of token_classification, 1 without a label"));
   const auto dataset = Dataset::Open(output_, {.verify = true}).value();
   const StoredExamples& examples = *dataset->examples();
@@ -81,8 +59,8 @@ TEST_F(TaggedWordsTest, TheFirstPieceOfAWordHasItsTag) {
 }
 
 TEST_F(TaggedWordsTest, TheSameInputGivesTheSameBytes) {
-  ASSERT_EQ(Run(Store("a.jsonl", kNews), output_).exit_status, 0);
-  ASSERT_EQ(Run(Store("a.jsonl.gz", Gzip(kNews)), folder_ + "/again").exit_status, 0);
+  Done(Run(Store("a.jsonl", kNews), output_));
+  Done(Run(Store("a.jsonl.gz", Gzip(kNews)), folder_ + "/again"));
   EXPECT_TRUE(ReadTree(output_) == ReadTree(folder_ + "/again"));
 }
 
@@ -94,7 +72,7 @@ TEST_F(TaggedWordsTest, TheDigestIsThatOfWordsAndTags) {
         "{\"words\":[\"a b\"]}", "{\"words\":[\"a\"],\"tags\":[\"b\"]}"}) {
     const std::string output = absl::StrCat(folder_, "/of-", digests.size());
     const std::string rest = "\n{\"words\":[\"x\",\"y\"],\"tags\":[\"B\",\"O\"]}\n";
-    ASSERT_EQ(Run(Store("a.jsonl", line + rest), output).exit_status, 0);
+    Done(Run(Store("a.jsonl", line + rest), output));
     const std::string digest = ReadDatasetIndex(output)->corpus_digest;
     EXPECT_THAT(digests, testing::Not(testing::Contains(digest))) << line;
     digests.push_back(digest);
@@ -102,13 +80,12 @@ TEST_F(TaggedWordsTest, TheDigestIsThatOfWordsAndTags) {
 }
 
 TEST_F(TaggedWordsTest, HeldOutTagsHaveTheNumbersOfTheTrainingData) {
-  ASSERT_EQ(Run(Store("train.jsonl", kNews), output_).exit_status, 0);
+  Done(Run(Store("train.jsonl", kNews), output_));
   const std::vector<std::string> more = {"--labels-from", output_};
   const std::string dev = Store("dev.jsonl",
                                 "{\"words\":[\"a\"],\"tags\":[\"B-ORG\"]}\n"
                                 "{\"words\":[\"a\"]}");
-  const ProgramResult result = Run(dev, folder_ + "/dev", more);
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+  const ProgramResult result = Done(Run(dev, folder_ + "/dev", more));
   const auto dataset = Dataset::Open(folder_ + "/dev").value();
   EXPECT_THAT(dataset->index().examples->classes, ElementsAre("O", "B-MISC", "B-ORG"));
   EXPECT_EQ(dataset->examples()->ReadExample(0)->tags, OnFirstPieces({"a"}, {2}));
@@ -124,16 +101,16 @@ TEST_F(TaggedWordsTest, HeldOutTagsHaveTheNumbersOfTheTrainingData) {
 TEST_F(TaggedWordsTest, FieldsMayHaveOtherNamesAndTagsBeNumbers) {
   const std::string line = "\"tokens\":[\"a\",\"b\",\"a\"],\"ner_tags\":[10,9,0]}\n";
   const std::vector<std::string> names = {"--field", "words=tokens", "tags=ner_tags"};
-  ASSERT_EQ(Run(Store("a.jsonl", "{\"id\":\"7\"," + line), output_, names).exit_status, 0);
+  Done(Run(Store("a.jsonl", "{\"id\":\"7\"," + line), output_, names));
   EXPECT_THAT(ReadDatasetIndex(output_)->examples->classes, ElementsAre("0", "9", "10"));
   // --field words=NAME makes it a task of words, although there is a text.
   const std::string beside = folder_ + "/beside";
-  ASSERT_EQ(Run(Store("b.jsonl", "{\"text\":\"a b a\"," + line), beside, names).exit_status, 0);
+  Done(Run(Store("b.jsonl", "{\"text\":\"a b a\"," + line), beside, names));
   EXPECT_EQ(ReadDatasetIndex(beside)->corpus_digest, ReadDatasetIndex(output_)->corpus_digest);
   // Without it the field `words` is ignored, whatever it holds.
   const std::string counted =
       "{\"text\":\"a\",\"words\":1,\"label\":0}\n{\"text\":\"b\",\"words\":1,\"label\":1}\n";
-  ASSERT_EQ(Run(Store("c.jsonl", counted), folder_ + "/counted").exit_status, 0);
+  Done(Run(Store("c.jsonl", counted), folder_ + "/counted"));
   EXPECT_EQ(ReadDatasetIndex(folder_ + "/counted")->examples->task, ExampleTask::kClassification);
 }
 
@@ -175,9 +152,8 @@ TEST_F(TaggedWordsTest, BadInputIsNamedByFileLineAndField) {
 TEST_F(TaggedWordsTest, AnOfficialTaskBecomesADataset) {
   const std::string rows = "EU NNP I-NP I-ORG\nrejects VBZ I-VP O\n\nPeter NNP I-NP I-PER\n";
   const ProgramResult result =
-      RunPrepProgram({"--task", "conll2003", "--input", Store("eng.testa", rows), "--output",
-                      output_, "--vocab", TestModelPath()});
-  ASSERT_EQ(result.exit_status, 0) << result.error;
+      Done(RunPrepProgram({"--task", "conll2003", "--input", Store("eng.testa", rows), "--output",
+                           output_, "--vocab", TestModelPath()}));
   EXPECT_THAT(result.out, HasSubstr("--set objective.num_classes=9\n"));
   const auto dataset = Dataset::Open(output_, {.verify = true}).value();
   EXPECT_EQ(dataset->index().settings.at("task"), "conll2003");

@@ -12,16 +12,13 @@
 
 #include "tests/data/prep/corpus_text.h"
 #include "tests/data/prep/tokens/token_writers.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::data {
 namespace {
 
-using testing::HasSubstr;
-
 class TokenFileTest : public PrepFolderTest {
  protected:
-  TokenFileTest() : PrepFolderTest("token_file") {}
-
   // The documents of a file, as the file ends them.
   absl::StatusOr<std::vector<TokenDocument>> Read(const std::string& path) const {
     auto file = OpenTokenFile(path, options_);
@@ -45,11 +42,7 @@ class TokenFileTest : public PrepFolderTest {
   }
   void ExpectBad(const std::string& name, const std::string& bytes,
                  const std::string& message) const {
-    const auto read = Read(Store(name, bytes));
-    ASSERT_FALSE(read.ok()) << name;
-    EXPECT_EQ(read.status().code(), absl::StatusCode::kDataLoss) << read.status();
-    EXPECT_THAT(std::string(read.status().message()), HasSubstr(name));
-    EXPECT_THAT(std::string(read.status().message()), HasSubstr(message));
+    EXPECT_THAT(Read(Store(name, bytes)).status(), Fails(absl::IsDataLoss, name, message));
   }
 
   TokenOptions options_{.vocab_size = 100, .pad = -1, .field = "input_ids"};
@@ -213,13 +206,11 @@ TEST_F(TokenFileTest, DamagedJsonLinesAreNamed) {
 }
 
 TEST_F(TokenFileTest, WhatIsNoFileOfTokensIsRefused) {
-  const auto refused = [](const std::string& path) {
-    return std::string(FindTokenFiles({path}).status().message());
-  };
-  EXPECT_THAT(refused(folder_), HasSubstr("is a directory; name its files: .npy"));
-  EXPECT_THAT(refused(Store("a.txt", "text")), HasSubstr("a.txt' has an unknown type"));
-  EXPECT_THAT(refused(Store("a.npy", "")), HasSubstr("a.npy' is empty"));
-  EXPECT_EQ(FindTokenFiles({folder_ + "/absent.npy"}).status().code(), absl::StatusCode::kNotFound);
+  const auto refused = [](const std::string& path) { return FindTokenFiles({path}).status(); };
+  EXPECT_THAT(refused(folder_), Says("is a directory; name its files: .npy"));
+  EXPECT_THAT(refused(Store("a.txt", "text")), Says("a.txt' has an unknown type"));
+  EXPECT_THAT(refused(Store("a.npy", "")), Says("a.npy' is empty"));
+  EXPECT_TRUE(absl::IsNotFound(refused(folder_ + "/absent.npy")));
 }
 
 }  // namespace

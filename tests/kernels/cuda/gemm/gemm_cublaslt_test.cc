@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -25,6 +24,7 @@
 #include "tests/kernels/cuda/gemm/fake_cublaslt.h"
 #include "tests/testing/host_tensor.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -62,16 +62,12 @@ class GemmCublasLtTest : public ::testing::Test {
   static constexpr int64_t kK = 4;
 
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "/gemm_cublaslt_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
     options_.table = folder_ + "/table.txt";
     fake_ = {};
   }
   void TearDown() override {
     engine_.reset();
     EXPECT_EQ(fake_.num_objects, 0) << "what was made must be destroyed";
-    std::filesystem::remove_all(folder_);
   }
   // Another process, as far as tables are concerned.
   void Start() {
@@ -235,7 +231,8 @@ class GemmCublasLtTest : public ::testing::Test {
   const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
   GemmOptions options_;
   bool captures_ = false;  // every product runs again, in a graph
-  std::string folder_;
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
   std::unique_ptr<CublasLtGemm> engine_;
 };
 

@@ -6,12 +6,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <filesystem>
 
 #include "absl/strings/str_replace.h"
 
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::kernels::cuda {
 namespace {
@@ -35,30 +35,23 @@ GemmTable Example() {
 
 class GemmTableTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "/gemm_table_XXXXXX";
-    ASSERT_NE(::mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-  std::string folder_;
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
 };
 
 TEST_F(GemmTableTest, ComesBackAsItWasWritten) {
   const std::string path = folder_ + "/table.txt";
   ASSERT_TRUE(WriteGemmTable(Example(), path).ok());
-  const absl::StatusOr<GemmTable> read = ReadGemmTable(path);
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->chip, Example().chip);
-  EXPECT_EQ(read->library, Example().library);
-  EXPECT_EQ(read->algorithms, Example().algorithms);
+  const GemmTable read = ReadGemmTable(path).value();
+  EXPECT_EQ(read.chip, Example().chip);
+  EXPECT_EQ(read.library, Example().library);
+  EXPECT_EQ(read.algorithms, Example().algorithms);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_), {}), 1) << "nothing else";
 }
 
 TEST_F(GemmTableTest, SaysThatItIsNotThereOrCannotBeWritten) {
   EXPECT_TRUE(absl::IsNotFound(ReadGemmTable(folder_ + "/none.txt").status()));
-  const absl::Status status = WriteGemmTable(Example(), folder_ + "/none/table.txt");
-  EXPECT_TRUE(absl::IsNotFound(status)) << status;
+  EXPECT_TRUE(absl::IsNotFound(WriteGemmTable(Example(), folder_ + "/none/table.txt")));
 }
 
 TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
@@ -88,10 +81,9 @@ TEST_F(GemmTableTest, RefusesWhatItDidNotWriteNamingTheLine) {
                 {"end 5\n", "", "line 9"}};
   for (const auto& fault : faults) {
     const std::string bad = absl::StrReplaceAll(good, {{fault.from, fault.to}});
-    const absl::StatusOr<GemmTable> parsed = ParseGemmTable(bad);
-    ASSERT_TRUE(absl::IsDataLoss(parsed.status())) << fault.from << " -> " << fault.to;
-    EXPECT_THAT(parsed.status(), Says(fault.line));
-    EXPECT_THAT(parsed.status(), Says("delete the file"));
+    EXPECT_THAT(ParseGemmTable(bad).status(),
+                Fails(absl::IsDataLoss, fault.line, "delete the file"))
+        << fault.from << " -> " << fault.to;
   }
 }
 
