@@ -6,9 +6,7 @@
 #             is evaluated in training is what `eval` and an export with the adapters merged have
 #   moved     the weights beside which adapters are trained may move, and must be the same
 #   refused   settings that cannot be, in one line
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "$3"
 . "$here/tiny_run.sh"
 

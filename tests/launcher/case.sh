@@ -3,9 +3,7 @@
 #
 # Usage: case.sh BIN_DIR WORK_DIR CASE `prepare` first: it makes the dataset and the undisturbed run
 # that others compare with.
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "$3"
 . "$here/tiny_run.sh"
 

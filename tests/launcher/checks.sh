@@ -1,5 +1,8 @@
 # What cases of real runs share; sourced by the scripts of this folder and of tests/slurm. $anyorder
-# is the program, and what a case writes goes to $name/, where log and err tell a failure's cause.
+# is the program, $here the script's folder, and what a case writes goes to $name/, where log and
+# err tell a failure's cause.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
 
 # begin BIN_DIR WORK_DIR NAME: goes to WORK_DIR and empties NAME/ there.
 begin() {

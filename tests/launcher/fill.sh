@@ -6,9 +6,7 @@
 #             a network that knows eight sentences by heart finds their missing words, of known and
 #             unknown length, and its probabilities agree with one another (check_fill.py)
 #   refused   what cannot be filled is refused in one line
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
 begin "$1" "$2" "fill_$3"
 cd "$name" && name=. || exit 1

@@ -12,9 +12,7 @@
 #                         whatever else is written with them
 #   markers               a network that has seen little but <eop> and <unk> writes neither
 #   refused               what cannot be generated is refused in one line
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
 begin "$1" "$2" "generate_$3"
 cd "$name" && name=. || exit 1

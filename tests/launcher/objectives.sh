@@ -20,10 +20,8 @@
 # To add an objective: a complete configs/NAME-tiny.toml and a line in objectives.txt, which names
 # that file and, where they are needed, keys that differ: a variant worth a run of its own, or a
 # size that must fit the small shape below. CMake makes the test of a line.
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$(dirname "$0")/checks.sh"
 configs=$here/../../configs
-. "$here/checks.sh"
 begin "$1" "$2" "$3"
 
 # What every line runs with, instead of what its file says. Dropout is on: its masks must not depend

@@ -4,9 +4,7 @@
 #
 # Usage: paths.sh BIN_DIR WORK_DIR CASE
 #   runs, datasets, files, outputs, steps
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "paths_$3"
 run=$work/reference shards=$work/shards
 chmod 777 "$name" && cd "$name" && name=. || exit 1

@@ -5,9 +5,7 @@
 #   learns     documents that share no word with their query come first, by cross-validation and by
 #              a saved ranker; states of texts as a file
 #   refused    files and options that do not fit are refused in one line, and nothing is left
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "rank_$3"
 cd "$name" && name=. || exit 1
 

@@ -2,9 +2,7 @@
 # What is done with a run's results: export, eval, import, status, report, inspect.
 #
 # Usage: results.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`, on its run
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "$3"
 . "$here/tiny_run.sh"
 

@@ -6,10 +6,8 @@
 #              refused, with status and place
 #   predicted  a tiny classifier on SST-2's form: predictions and submission of official files have
 #              the same score
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$(dirname "$0")/checks.sh"
 configs=$here/../../configs
-. "$here/checks.sh"
 begin "$1" "$2" "scores_$3"
 cd "$name" && name=. || exit 1
 

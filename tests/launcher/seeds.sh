@@ -6,9 +6,7 @@
 #            that fails does not hide the others
 #   stopped  Ctrl-C in the first run, and the same command again: each run ends as without a stop,
 #            and what is finished is not run again
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 begin "$1" "$2" "seeds_$3"
 . "$here/tiny_run.sh"
 

@@ -6,9 +6,7 @@
 #   run    lines, HTTP, streams and batches give the same texts and scores
 #   chat   a conversation with a run whose dataset has a chat template
 #   tokenizer   a run with a tokenizer.json of its own, of which a token may be part of a character
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-. "$here/checks.sh"
+. "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
 begin "$1" "$2" "serve_$3"
 

@@ -11,10 +11,8 @@
 #   init_from   [train] init_from: the same state on 1 and 2 ranks, and after a kill before the
 #               first checkpoint although the other run went on meanwhile; what a run began with is
 #               not changed later
-set -u
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+. "$(dirname "$0")/checks.sh"
 configs=$here/../../configs
-. "$here/checks.sh"
 begin "$1" "$2" "stages_$3"
 
 small=(model.num_layers=2 model.model_dim=32 model.num_heads=2 model.head_dim=16 model.ffn_dim=64 train.global_batch_size=8 train.micro_batch_size=2

@@ -4,7 +4,6 @@
 // killed
 
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 
+#include "core/base/status.h"
+
 namespace anyorder {
 
 // A message with all these parts.
@@ -22,6 +24,13 @@ auto Says(const Parts&... parts) {
 template <typename... Parts>
 auto Fails(bool (*is_kind)(const absl::Status&), const Parts&... parts) {
   return ::testing::AllOf(::testing::Truly(is_kind), Says(parts...));
+}
+
+// The same of an error with which a program ends with `exit_status`.
+template <typename... Parts>
+auto Exits(int exit_status, const Parts&... parts) {
+  return ::testing::AllOf(::testing::ResultOf("exit status", ExitStatusFor, exit_status),
+                          Says(parts...));
 }
 
 }  // namespace anyorder

@@ -10,18 +10,13 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-
-#include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
-#include "tests/launcher/huggingface/hf_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 Json GptConfig() {
   return {{"model_type", "openai-gpt"}, {"n_layer", 1},     {"n_embd", 4},  {"n_head", 2},
@@ -48,12 +43,6 @@ Json XlConfig() {
           {"div_val", 2},
           {"mem_len", 5},
           {"tie_projs", {false, true, true}}};
-}
-
-HfConfig Parsed(const Json& config) {
-  const absl::StatusOr<HfConfig> parsed = ParseHfConfig(config.dump(), "config.json");
-  EXPECT_TRUE(parsed.ok()) << parsed.status();
-  return parsed.value_or(HfConfig());
 }
 
 TEST(CausalModelsTest, OtherFunctionsAreRefused) {
@@ -86,8 +75,8 @@ TEST(CausalModelsTest, OtherFunctionsAreRefused) {
   for (const Fault& fault : faults) {
     Json config = fault.config;
     config[fault.key] = fault.value;
-    const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr(fault.message)) << config.dump();
+    EXPECT_THAT(ParseHfConfig(config.dump(), "config.json").status(), Says(fault.message))
+        << config.dump();
   }
 }
 
@@ -107,34 +96,23 @@ TEST(CausalModelsTest, ConfigIsReadWithTheDefaultsOfTransformers) {
   EXPECT_EQ(xl.initial_memory, InitialMemory::kZeros);
 }
 
-// A run of such a model, with what an import makes of it.
-RunConfig RunOf(const Json& config) {
-  const HfConfig parsed = Parsed(config);
-  RunConfig run;
-  run.model = parsed.model;
-  run.data.shards = "shards";
-  parsed.family->SetDefaults(parsed, run);
-  EXPECT_TRUE(run.Validate().empty()) << run.Validate().Joined();
-  return run;
-}
-
 TEST(CausalModelsTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
   struct Case {
     RunConfig run;
     const HfFamily& family;
   };
-  for (const Case& one :
-       {Case{RunOf(GptConfig()), OpenAiGptFamily()}, Case{RunOf(Gpt2Config()), Gpt2Family()},
-        Case{RunOf(XlConfig()), TransformerXlFamily()}}) {
+  for (const Case& one : {Case{RunOfModel(GptConfig()), OpenAiGptFamily()},
+                          Case{RunOfModel(Gpt2Config()), Gpt2Family()},
+                          Case{RunOfModel(XlConfig()), TransformerXlFamily()}}) {
     EXPECT_EQ(&FamilyOfRun(one.run), &one.family);
     EXPECT_TRUE(CheckFamily(one.family, one.run).ok()) << CheckFamily(one.family, one.run);
   }
 }
 
 // Where element [row, column] comes from, of the key's part of three: [in, 3 out] there.
-TEST(CausalModelsTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
-  const TemporaryDirectory directory;
-  const std::string& root = directory.path();
+class CausalExchangeTest : public ::testing::Test, protected ExchangeDirectory {};
+
+TEST_F(CausalExchangeTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
   const HfConfig config = Parsed(Gpt2Config());
   const ParameterLayout layout(config.model, config.vocab_size);
   std::vector<HfTensor> tensors;
@@ -150,29 +128,24 @@ TEST(CausalModelsTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
     tensors.back().entry.dtype = DType::kUint8;
     tensors.back().bytes.resize(values.size());
   }
-  std::filesystem::create_directories(root + "/hf");
-  WriteFile(root + "/hf/config.json", Gpt2Config().dump());
-  WriteSafetensors(root + "/hf/model.safetensors", tensors);
-  ImportOptions options;
-  options.input = root + "/hf";
-  options.output = root + "/run";
-  const absl::Status imported = ImportHuggingFace(options);
-  ASSERT_TRUE(imported.ok()) << imported;
-  ASSERT_TRUE(ExportModel({root + "/run", -1, root + "/ours", ExportFormat::kSafetensors}).ok());
-  ASSERT_TRUE(ExportModel({root + "/run", -1, root + "/again"}).ok());
+  std::filesystem::create_directories(At("hf"));
+  WriteFile(At("hf/config.json"), Gpt2Config().dump());
+  WriteSafetensors(At("hf/model.safetensors"), tensors);
+  ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+  ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
+  ASSERT_EQ(Export("again"), absl::OkStatus());
 
-  const std::vector<float> all = StoredValues(root + "/hf", "h.0.attn.c_attn.weight");
-  const std::vector<float> keys = StoredValues(root + "/ours", "transformer.layer.0.rel_attn.k");
-  const std::vector<float> in = StoredValues(root + "/hf", "h.0.mlp.c_fc.weight");
-  const std::vector<float> ours_in =
-      StoredValues(root + "/ours", "transformer.layer.0.ff.layer_1.weight");
+  const std::vector<float> all = ValuesIn("hf", "h.0.attn.c_attn.weight");
+  const std::vector<float> keys = ValuesIn("ours", "transformer.layer.0.rel_attn.k");
+  const std::vector<float> in = ValuesIn("hf", "h.0.mlp.c_fc.weight");
+  const std::vector<float> ours_in = ValuesIn("ours", "transformer.layer.0.ff.layer_1.weight");
   for (int row = 0; row < 4; ++row) {
     for (int column = 0; column < 4; ++column)
       EXPECT_EQ(keys[row * 4 + column], all[row * 12 + 4 + column]);
     for (int column = 0; column < 16; ++column)
       EXPECT_EQ(ours_in[column * 4 + row], in[row * 16 + column]);
   }
-  EXPECT_EQ(StoredValues(root + "/again", "transformer.h.0.attn.c_attn.weight"), all);
+  EXPECT_EQ(ValuesIn("again", "transformer.h.0.attn.c_attn.weight"), all);
 }
 
 }  // namespace

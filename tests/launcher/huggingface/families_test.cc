@@ -5,26 +5,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
-#include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/run/imported_run.h"
-#include "tests/launcher/huggingface/hf_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -54,16 +46,15 @@ Json FamilyConfig(const std::string& type) {
   return json;
 }
 
-class FamilyTest : public ::testing::TestWithParam<const char*> {
+class FamilyTest : public ::testing::TestWithParam<const char*>, protected MadeModelDirectory {
  protected:
   // A directory of all the tensors that such a model has, all values different.
   void Make(const std::string& type) {
     model_.config = FamilyConfig(type);
     prefix_ = type + ".";
-    const auto config = ParseHfConfig(model_.config.dump(), "made");
-    ASSERT_TRUE(config.ok()) << config.status();
-    auto tensors = config->family->Tensors(config->model, ParameterLayout(config->model, 14));
-    config->family->FitTensors(*config, tensors);
+    const auto config = ParseHfConfig(model_.config.dump(), "made").value();
+    auto tensors = config.family->Tensors(config.model, ParameterLayout(config.model, 14));
+    config.family->FitTensors(config, tensors);
     model_.tensors.clear();
     float first_value = 0;
     for (const FileTensor& tensor : tensors) {
@@ -72,68 +63,52 @@ class FamilyTest : public ::testing::TestWithParam<const char*> {
       model_.tensors.back().entry.shape = tensor.shape;
     }
   }
-  absl::Status Import(const std::vector<std::string>& overrides = {}) {
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-    model_.Write(root_ + "/hf");
-    if (!has_vocabulary_) fs::remove(root_ + "/hf/spiece.model");
-    if (!tokenizer_json_.empty()) WriteFile(root_ + "/hf/tokenizer.json", tokenizer_json_);
+  // Without a SentencePiece vocabulary.
+  absl::Status ImportBare(const std::string& tokenizer_json = "") {
+    Remove({"hf", "run"});
+    model_.Write(At("hf"));
+    Remove({"hf/spiece.model"});
+    if (!tokenizer_json.empty()) WriteFile(At("hf/tokenizer.json"), tokenizer_json);
     ::testing::internal::CaptureStdout();
-    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
+    const absl::Status status = ImportAs("run");
     said_ = ::testing::internal::GetCapturedStdout();
     return status;
   }
-  absl::Status Export(ExportFormat format = ExportFormat::kHuggingFace) const {
-    fs::remove_all(root_ + "/out");
-    return ExportModel({root_ + "/run", -1, root_ + "/out", format});
+  void ExpectRefused(const std::string& part) {
+    EXPECT_THAT(Import(), Exits(kExitData, part));
+    EXPECT_FALSE(fs::exists(At("run")));
   }
   std::string BytesIn(const std::string& directory, const std::string& name) const {
-    return StoredBytes(root_ + "/" + directory, name);
-  }
-  std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
-    return StoredValues(root_ + "/" + directory, name);
-  }
-  void ExpectRefused(const std::string& part) {
-    const absl::Status status = Import();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-    EXPECT_FALSE(fs::exists(root_ + "/run"));
+    return StoredBytes(At(directory), name);
   }
 
-  const TemporaryDirectory directory_;
-  const std::string root_ = directory_.path() + "/work";
-  HfDirectory model_;
-  std::string prefix_, said_;
-  bool has_vocabulary_ = true;
-  std::string tokenizer_json_;  // empty: none
+  std::string prefix_;
 };
 
 // Without a SentencePiece model, as BERT and RoBERTa are published; rows of positions that nobody
 // uses are zeros again.
 TEST_P(FamilyTest, ComesAndGoesByteForByte) {
   Make(GetParam());
-  has_vocabulary_ = false;
   if (prefix_ != "bert.") {
     std::string& rows = model_.Tensor(prefix_ + kPositionTensor).bytes;
     std::fill(rows.begin(), rows.begin() + 2 * kHiddenSize * 4, '\0');
   }
-  ASSERT_EQ(Import(), absl::OkStatus());
-  ASSERT_TRUE(Export().ok());
-  for (const HfTensor& tensor : model_.tensors)
-    EXPECT_EQ(BytesIn("out", tensor.entry.name), tensor.bytes) << tensor.entry.name;
-  Json config = Json::parse(*ReadWholeFile(root_ + "/out/config.json"));
+  ASSERT_EQ(ImportBare(), absl::OkStatus());
+  ASSERT_TRUE(Export("out").ok());
+  ExpectHas("out", model_.tensors);
+  Json config = JsonOf("out/config.json");
   EXPECT_TRUE(absl::EndsWith(config["architectures"][0].get<std::string>(), "ForMaskedLM"));
   config.erase("architectures");
   EXPECT_EQ(config, model_.config);
-  EXPECT_EQ(fs::exists(root_ + "/out/spiece.model"), false);
+  EXPECT_FALSE(fs::exists(At("out/spiece.model")));
 }
 
 TEST_P(FamilyTest, ProjectionsAreTransposedAndPositionsBeginBehindThePadding) {
   Make(GetParam());
   ASSERT_EQ(Import(), absl::OkStatus());
-  ASSERT_TRUE(Export(ExportFormat::kSafetensors).ok());
+  ASSERT_TRUE(ExportOurs("ours").ok());
   const std::vector<float> theirs = ValuesIn("hf", prefix_ + kQueryTensor);
-  const std::vector<float> ours = ValuesIn("out", "transformer.layer.1.rel_attn.q");
+  const std::vector<float> ours = ValuesIn("ours", "transformer.layer.1.rel_attn.q");
   ASSERT_EQ(ours.size(), static_cast<size_t>(kHiddenSize * kHiddenSize));
   ASSERT_EQ(theirs.size(), ours.size());
   for (size_t i = 0; i < kHiddenSize; ++i)
@@ -141,13 +116,12 @@ TEST_P(FamilyTest, ProjectionsAreTransposedAndPositionsBeginBehindThePadding) {
       EXPECT_EQ(ours[i * kHiddenSize + j], theirs[j * kHiddenSize + i]);
   const std::vector<float> table = ValuesIn("hf", prefix_ + kPositionTensor);
   const size_t unused = prefix_ == "bert." ? 0 : 2 * kHiddenSize;
-  EXPECT_EQ(ValuesIn("out", "transformer.position_embedding.weight"),
+  EXPECT_EQ(ValuesIn("ours", "transformer.position_embedding.weight"),
             std::vector<float>(table.begin() + static_cast<std::ptrdiff_t>(unused), table.end()));
-  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->objective.name, prefix_ == "bert." ? "bert" : "longformer");
-  EXPECT_EQ(config->model.attention_windows, prefix_ == "longformer." ? "2:2; 3:3" : "");
-  EXPECT_EQ(config->model.activation, kernels::Activation::kGeluErf);
+  const RunConfig config = ConfigOf();
+  EXPECT_EQ(config.objective.name, prefix_ == "bert." ? "bert" : "longformer");
+  EXPECT_EQ(config.model.attention_windows, prefix_ == "longformer." ? "2:2; 3:3" : "");
+  EXPECT_EQ(config.model.activation, kernels::Activation::kGeluErf);
 }
 
 // As of BertModel: the names lack the prefix, and there is no head.
@@ -161,7 +135,7 @@ TEST_P(FamilyTest, WithoutHeadItIsDrawnAndThePoolerLeftOut) {
   ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_THAT(said_, AllOf(HasSubstr("the masked language model's head is randomly initialised"),
                            HasSubstr("left out, because pretraining does not use it: pooler.")));
-  ASSERT_TRUE(Export().ok());
+  ASSERT_TRUE(Export("out").ok());
   model_.Remove("pooler.dense.weight");
   for (const HfTensor& tensor : model_.tensors) {
     if (prefix_ != "bert." && tensor.entry.name == kPositionTensor) continue;
@@ -185,7 +159,7 @@ TEST_P(FamilyTest, OldAndRepeatedNamesAreTakenWhereTheyAgree) {
   model_.Remove(norm + "weight");
   model_.Remove(bias_name);
   ASSERT_EQ(Import(), absl::OkStatus());
-  ASSERT_TRUE(Export().ok());
+  ASSERT_TRUE(Export("out").ok());
   EXPECT_EQ(BytesIn("out", norm + "weight"), old.bytes);
   EXPECT_EQ(BytesIn("out", bias_name), bias.bytes);
   model_.Tensor(output.entry.name).bytes[9] ^= 1;
@@ -216,33 +190,27 @@ TEST_P(FamilyTest, OtherFunctionsAreRefused) {
 
 TEST_P(FamilyTest, WithoutAVocabularyNoDatasetFits) {
   Make(GetParam());
-  has_vocabulary_ = false;
-  ASSERT_EQ(Import(), absl::OkStatus());
+  ASSERT_EQ(ImportBare(), absl::OkStatus());
   EXPECT_THAT(said_, HasSubstr("came without a SentencePiece vocabulary"));
-  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
-  const absl::Status refused =
-      CheckFirstStart(root_ + "/run", *config, *config, data::DatasetIndex());
-  EXPECT_EQ(ExitStatusFor(refused), kExitData);
-  EXPECT_THAT(std::string(refused.message()), HasSubstr("has no dataset to train on"));
+  const RunConfig config = ConfigOf();
+  EXPECT_THAT(CheckFirstStart(At("run"), config, config, data::DatasetIndex()),
+              Exits(kExitData, "has no dataset to train on"));
 }
 
 TEST_P(FamilyTest, DataOfItsTokenizerJsonFitWhateverIsDeclaredBesides) {
   Make(GetParam());
-  has_vocabulary_ = false;
-  tokenizer_json_ = "{\"model\": {}}";
-  ASSERT_EQ(Import(), absl::OkStatus());
-  EXPECT_THAT(said_, HasSubstr("anyorder prep --input TEXT... --tokenizer " + root_ +
-                               "/run/import --output"));
-  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
+  const std::string tokenizer = R"({"model": {}})";
+  ASSERT_EQ(ImportBare(tokenizer), absl::OkStatus());
+  EXPECT_THAT(said_, HasSubstr("anyorder prep --input TEXT... --tokenizer " + At("run/import") +
+                               " --output"));
+  const RunConfig config = ConfigOf();
   data::DatasetIndex dataset;
-  dataset.tokenizer.digest = DigestOf(tokenizer_json_).Hex();
+  dataset.tokenizer.digest = DigestOf(tokenizer).Hex();
   dataset.tokenizer_digest = data::TokenizerDigest(dataset.tokenizer.digest, "mask=7");
-  EXPECT_EQ(CheckFirstStart(root_ + "/run", *config, *config, dataset), absl::OkStatus());
+  EXPECT_EQ(CheckFirstStart(At("run"), config, config, dataset), absl::OkStatus());
   dataset.tokenizer.digest = "another";
-  const absl::Status refused = CheckFirstStart(root_ + "/run", *config, *config, dataset);
-  EXPECT_EQ(ExitStatusFor(refused), kExitData);
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("make it again: anyorder prep --tokenizer " + root_ + "/run/import"));
+  EXPECT_THAT(CheckFirstStart(At("run"), config, config, dataset),
+              Exits(kExitData, "make it again: anyorder prep --tokenizer " + At("run/import")));
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FamilyTest, ::testing::Values("bert", "roberta", "longformer"));
@@ -257,32 +225,24 @@ TEST_F(BertTest, TheNextSentenceHeadComesWithItsClassesTurned) {
   model_.Add("cls.seq_relationship.weight", {2, kHiddenSize}, 72);
   model_.Add("cls.seq_relationship.bias", {2}, 73);
   ASSERT_EQ(Import({"objective.next_sentence=true"}), absl::OkStatus());
-  ASSERT_TRUE(Export(ExportFormat::kSafetensors).ok());
+  ASSERT_TRUE(ExportOurs("ours").ok());
   std::vector<float> theirs = ValuesIn("hf", "cls.seq_relationship.weight");
   std::rotate(theirs.begin(), theirs.begin() + kHiddenSize, theirs.end());
-  EXPECT_EQ(ValuesIn("out", "logits_proj.weight"), theirs);
-  ASSERT_TRUE(Export().ok());
-  for (const HfTensor& tensor : model_.tensors)
-    EXPECT_EQ(BytesIn("out", tensor.entry.name), tensor.bytes) << tensor.entry.name;
-  EXPECT_EQ(Json::parse(*ReadWholeFile(root_ + "/out/config.json"))["architectures"][0],
-            "BertForPreTraining");
+  EXPECT_EQ(ValuesIn("ours", "logits_proj.weight"), theirs);
+  ASSERT_TRUE(Export("out").ok());
+  ExpectHas("out", model_.tensors);
+  EXPECT_EQ(JsonOf("out/config.json")["architectures"][0], "BertForPreTraining");
   model_.Remove("cls.seq_relationship.bias");
-  const absl::Status half = Import({"objective.next_sentence=true"});
-  EXPECT_THAT(std::string(half.message()),
-              AllOf(HasSubstr("no tensor 'cls.seq_relationship.bias' [2]"),
-                    HasSubstr("or leave out objective.next_sentence")));
+  EXPECT_THAT(
+      Import({"objective.next_sentence=true"}),
+      Says("no tensor 'cls.seq_relationship.bias' [2]", "or leave out objective.next_sentence"));
 }
 
 // Which family a network that was not imported becomes, and what its config.json then says.
 TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
   RunConfig config;
   EXPECT_STREQ(FamilyOfRun(config).names().model_type, "xlnet");
-  const auto bert = ParseHfConfig(FamilyConfig("bert").dump(), "made");
-  config.model = bert->model;
-  bert->family->SetDefaults(*bert, config);
-  config.data.shards = "shards";
-  config.Resolve();
-  EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
+  config = RunOfModel(FamilyConfig("bert"));
   EXPECT_STREQ(FamilyOfRun(config).names().model_type, "bert");
   config.model.segments = Segments::kNone;
   config.model.activation = kernels::Activation::kGeluErf;
@@ -291,17 +251,16 @@ TEST(FamilyOfRunTest, IsTheOneThatItsNetworkComesClosestTo) {
   EXPECT_STREQ(FamilyOfRun(config).names().model_type, "longformer");
   const data::VocabIds ids{0, 1, 2, 3, 4, 5, 6, 7, 8};
   const auto again =
-      ParseHfConfig(HfConfigText(FamilyOfRun(config), config, 14, DType::kFloat32, ids), "written");
-  ASSERT_TRUE(again.ok()) << again.status();
-  EXPECT_EQ(again->first_position, 6);
-  EXPECT_EQ(again->model.max_positions, 20);
-  EXPECT_EQ(again->model.num_segments, 1);
-  EXPECT_EQ(again->model.attention_windows, "2:2; 4:4");
+      ParseHfConfig(HfConfigText(FamilyOfRun(config), config, 14, DType::kFloat32, ids), "written")
+          .value();
+  EXPECT_EQ(again.first_position, 6);
+  EXPECT_EQ(again.model.max_positions, 20);
+  EXPECT_EQ(again.model.num_segments, 1);
+  EXPECT_EQ(again.model.attention_windows, "2:2; 4:4");
   config.model.attention_windows = "2:4";
-  EXPECT_THAT(
-      std::string(CheckFamily(FamilyOfRun(config), config).message()),
-      HasSubstr("model.attention_windows is \"2:4\", not \"256:256\" ('attention_window' is "
-                "\"2:4\" but must be an even number, or one for each layer)"));
+  EXPECT_THAT(CheckFamily(FamilyOfRun(config), config),
+              Says("model.attention_windows is \"2:4\", not \"256:256\" ('attention_window' is "
+                   "\"2:4\" but must be an even number, or one for each layer)"));
 }
 
 }  // namespace

@@ -5,24 +5,20 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
-#include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 #include "tests/launcher/huggingface/foreign_models.h"
-#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 using ::testing::Not;
 
 // `type`: of config.json, or "A3".
@@ -35,12 +31,6 @@ ForeignShape ShapeOf(const char* type, int64_t key_heads = 4) {
 }
 
 Json ConfigOf(const char* type) { return ForeignModel(ShapeOf(type, 2)).config; }
-
-HfConfig ParsedForeign(const Json& config) {
-  const absl::StatusOr<HfConfig> parsed = ParseHfConfig(config.dump(), "config.json");
-  EXPECT_TRUE(parsed.ok()) << parsed.status() << config;
-  return parsed.value_or(HfConfig());
-}
 
 Json Llama3Scaling(const char* type_key) {
   return {{type_key, "llama3"},
@@ -115,9 +105,9 @@ TEST(ForeignConfigTest, OtherFunctionsAreRefusedByName) {
   for (const Fault& fault : faults) {
     Json config = ForeignModel(ShapeOf(fault.type)).config;
     config[fault.key] = fault.value;
-    const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << config;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(fault.message)) << config.dump();
+    EXPECT_THAT(ParseHfConfig(config.dump(), "config.json").status(),
+                Exits(kExitData, fault.message))
+        << config.dump();
   }
 }
 
@@ -134,7 +124,7 @@ TEST(ForeignConfigTest, SpellingsOfTransformers4And5MeanTheSame) {
   five["dtype"] = five["torch_dtype"];
   five.erase("torch_dtype");
   RunConfig expected;
-  expected.model = ParsedForeign(four).model;
+  expected.model = Parsed(four).model;
   EXPECT_EQ(expected.model.rope_scaling, RopeScaling::kLlama3);
   EXPECT_EQ(expected.model.rope_factor, 32.0);
   EXPECT_EQ(expected.model.rope_original_positions, 8192);
@@ -142,7 +132,7 @@ TEST(ForeignConfigTest, SpellingsOfTransformers4And5MeanTheSame) {
   EXPECT_EQ(expected.model.num_kv_heads, 2);
   for (const Json& config : {old, five}) {
     RunConfig read;
-    read.model = ParsedForeign(config).model;
+    read.model = Parsed(config).model;
     EXPECT_EQ(read.ToText(), expected.ToText());
   }
 }
@@ -153,31 +143,26 @@ TEST(ForeignConfigTest, SlidingWindowsMatterWhereTheyAreInEffect) {
   config["sliding_window"] = 4;
   config["max_window_layers"] = 2;
   config["use_sliding_window"] = false;
-  ParsedForeign(config);
+  Parsed(config);
   config["use_sliding_window"] = true;
-  ParsedForeign(config);
+  Parsed(config);
   config["max_window_layers"] = 1;
-  const absl::Status status = ParseHfConfig(config.dump(), "config.json").status();
-  EXPECT_THAT(std::string(status.message()), HasSubstr("a sliding window is in effect"));
+  EXPECT_THAT(ParseHfConfig(config.dump(), "config.json").status(),
+              Says("a sliding window is in effect"));
   config["layer_types"] = {"full_attention", "full_attention"};
-  ParsedForeign(config);
+  Parsed(config);
 }
 
-class ForeignFaultTest : public ::testing::Test {
+class ForeignFaultTest : public ::testing::Test, protected ExchangeDirectory {
  protected:
   void ExpectRefused(const ForeignModel& model, const std::vector<std::string>& parts) {
-    fs::remove_all(root_ + "/hf");
-    model.Write(root_ + "/hf");
-    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}});
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    for (const std::string& part : parts)
-      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
-    EXPECT_FALSE(fs::exists(root_ + "/run"));
+    Remove({"hf"});
+    model.Write(At("hf"));
+    const absl::Status status = ImportAs("run");
+    for (const std::string& part : parts) EXPECT_THAT(status, Exits(kExitData, part));
+    EXPECT_THAT(status, Not(Says("\n")));
+    EXPECT_FALSE(fs::exists(At("run")));
   }
-
-  const TemporaryDirectory directory_;
-  const std::string& root_ = directory_.path();
 };
 
 TEST_F(ForeignFaultTest, TensorsThatDoNotMapAreNamed) {
@@ -220,22 +205,11 @@ TEST_F(ForeignFaultTest, ATiedOutputThatIsAnotherMatrixIsNotTaken) {
   ExpectRefused(
       model, {"'lm_head.weight' has", "as element 20", "'tie_word_embeddings'", "set it to false"});
   model.config["tie_word_embeddings"] = false;
-  fs::remove_all(root_ + "/hf");
-  model.Write(root_ + "/hf");
-  EXPECT_TRUE(ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}}).ok());
+  model.Write(At("hf"));
+  EXPECT_EQ(ImportAs("run"), absl::OkStatus());
 }
 
-// A run of such a model, with what an import makes of it.
-RunConfig RunOfForeign(const char* type) {
-  const HfConfig parsed = ParsedForeign(ConfigOf(type));
-  RunConfig run;
-  run.model = parsed.model;
-  run.data.shards = "shards";
-  parsed.family->SetDefaults(parsed, run);
-  run.Resolve();
-  EXPECT_TRUE(run.Validate().empty()) << type << run.Validate().Joined();
-  return run;
-}
+RunConfig RunOfForeign(const char* type) { return RunOfModel(ConfigOf(type)); }
 
 // An imported model goes on with the objective that it was trained with.
 TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
@@ -276,7 +250,7 @@ TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
     // What a config.json says of it is read as the same network.
     const std::string text = HfConfigText(*family, run, 30, DType::kFloat32, {});
     RunConfig again = run;
-    again.model = ParsedForeign(Json::parse(text)).model;
+    again.model = Parsed(Json::parse(text)).model;
     EXPECT_EQ(again.ToText(), run.ToText());
   }
   EXPECT_TRUE(CheckFamily(DreamFamily(), RunOfForeign("Dream")).ok());
@@ -285,14 +259,12 @@ TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
 TEST(ForeignFamilyTest, OtherObjectivesAreNamed) {
   RunConfig run = RunOfForeign("llama");
   run.objective.name = "a3";
-  EXPECT_THAT(std::string(CheckFamily(LlamaFamily(), run).message()),
-              HasSubstr("objective.name is a3, not gpt, causal_lm, "));
+  EXPECT_THAT(CheckFamily(LlamaFamily(), run), Says("objective.name is a3, not gpt, causal_lm, "));
   // The families before it have none of these layers.
   for (const HfFamily* family :
        {&XlnetFamily(), &BertFamily(), &Gpt2Family(), &TransformerXlFamily(), &MdlmFamily()}) {
-    EXPECT_THAT(std::string(CheckFamily(*family, run).message()),
-                AllOf(HasSubstr("model.norm is \"rms_norm\", not \"layer_norm\"; "),
-                      HasSubstr("model.gated_ffn is true, not false; ")));
+    EXPECT_THAT(CheckFamily(*family, run), Says("model.norm is \"rms_norm\", not \"layer_norm\"; ",
+                                                "model.gated_ffn is true, not false; "));
   }
 }
 

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <random>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
@@ -106,7 +105,7 @@ Json DitConfig(const ForeignShape& shape) {
                  {"vocab_size", shape.vocab},
                  {"model_length", 64},
                  {"hidden_dim", shape.dim},
-                 {"cond_dim", 6},
+                 {"cond_dim", shape.condition},
                  {"n_blocks", shape.layers},
                  {"n_heads", shape.heads},
                  {"dropout", 0.1},
@@ -119,25 +118,137 @@ Json DitConfig(const ForeignShape& shape) {
   return config;
 }
 
+struct TensorList {
+  void Add(const std::string& name, std::initializer_list<int64_t> sizes) {
+    entries.push_back({name, dtype, Shape(sizes)});
+  }
+
+  DType dtype;
+  std::vector<ckpt::SafetensorsEntry> entries = {};
+};
+
+void AddLlama(const ForeignShape& shape, TensorList& list) {
+  const auto& [d, f] = std::pair(shape.dim, shape.ffn);
+  const int64_t queries = shape.heads * shape.head_dim;
+  const int64_t keys = shape.key_heads * shape.head_dim;
+  const std::string type = shape.model_type;
+  const bool is_qwen2 = type == "qwen2" || type == "Dream";
+  list.Add("model.embed_tokens.weight", {shape.vocab, d});
+  if (shape.is_two_stream) list.Add("model.query_embed", {1, 1, d});
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const std::string at = absl::StrCat("model.layers.", layer, ".");
+    list.Add(at + "input_layernorm.weight", {d});
+    list.Add(at + "self_attn.q_proj.weight", {queries, d});
+    list.Add(at + "self_attn.k_proj.weight", {keys, d});
+    list.Add(at + "self_attn.v_proj.weight", {keys, d});
+    list.Add(at + "self_attn.o_proj.weight", {d, queries});
+    if (is_qwen2 || shape.attention_bias) {
+      list.Add(at + "self_attn.q_proj.bias", {queries});
+      list.Add(at + "self_attn.k_proj.bias", {keys});
+      list.Add(at + "self_attn.v_proj.bias", {keys});
+    }
+    if (!is_qwen2 && shape.attention_bias) list.Add(at + "self_attn.o_proj.bias", {d});
+    if (type == "qwen3") {
+      list.Add(at + "self_attn.q_norm.weight", {shape.head_dim});
+      list.Add(at + "self_attn.k_norm.weight", {shape.head_dim});
+    }
+    if (shape.has_buffers) list.Add(at + "self_attn.rotary_emb.inv_freq", {shape.head_dim / 2});
+    list.Add(at + "post_attention_layernorm.weight", {d});
+    for (const char* part : {"gate", "up"})
+      list.Add(absl::StrCat(at, "mlp.", part, "_proj.weight"), {f, d});
+    list.Add(at + "mlp.down_proj.weight", {d, f});
+    if (!shape.mlp_bias) continue;
+    for (const char* part : {"gate", "up"})
+      list.Add(absl::StrCat(at, "mlp.", part, "_proj.bias"), {f});
+    list.Add(at + "mlp.down_proj.bias", {d});
+  }
+  list.Add("model.norm.weight", {d});
+  if (shape.storing != Storing::kTied) list.Add("lm_head.weight", {shape.vocab, d});
+}
+
+void AddLlada(const ForeignShape& shape, TensorList& list) {
+  const auto& [d, f] = std::pair(shape.dim, shape.ffn);
+  const int64_t keys = shape.key_heads * shape.head_dim;
+  list.Add("model.transformer.wte.weight", {shape.vocab, d});
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const std::string at = absl::StrCat("model.transformer.blocks.", layer, ".");
+    list.Add(at + "attn_norm.weight", {d});
+    list.Add(at + "ff_norm.weight", {d});
+    list.Add(at + "q_proj.weight", {d, d});
+    list.Add(at + "k_proj.weight", {keys, d});
+    list.Add(at + "v_proj.weight", {keys, d});
+    if (shape.attention_bias) {
+      list.Add(at + "q_proj.bias", {d});
+      list.Add(at + "k_proj.bias", {keys});
+      list.Add(at + "v_proj.bias", {keys});
+    }
+    list.Add(at + "attn_out.weight", {d, d});
+    list.Add(at + "ff_proj.weight", {f, d});
+    list.Add(at + "up_proj.weight", {f, d});
+    list.Add(at + "ff_out.weight", {d, f});
+  }
+  list.Add("model.transformer.ln_f.weight", {d});
+  if (shape.storing != Storing::kTied)
+    list.Add("model.transformer.ff_out.weight", {shape.vocab, d});
+}
+
+void AddDit(const ForeignShape& shape, TensorList& list) {
+  const int64_t d = shape.dim, c = shape.condition;
+  list.Add("backbone.vocab_embed.embedding", {shape.vocab, d});
+  if (shape.is_modulated) {
+    list.Add("backbone.sigma_map.mlp.0.weight", {c, 256});
+    list.Add("backbone.sigma_map.mlp.0.bias", {c});
+    list.Add("backbone.sigma_map.mlp.2.weight", {c, c});
+    list.Add("backbone.sigma_map.mlp.2.bias", {c});
+  }
+  list.Add("backbone.rotary_emb.inv_freq", {d / shape.heads / 2});
+  const auto modulation = [&](const std::string& at, int64_t parts) {
+    if (!shape.is_modulated) return;
+    list.Add(at + "adaLN_modulation.weight", {parts * d, c});
+    list.Add(at + "adaLN_modulation.bias", {parts * d});
+  };
+  for (int64_t layer = 0; layer < shape.layers; ++layer) {
+    const std::string at = absl::StrCat("backbone.blocks.", layer, ".");
+    list.Add(at + "norm1.weight", {d});
+    list.Add(at + "attn_qkv.weight", {3 * d, d});
+    list.Add(at + "attn_out.weight", {d, d});
+    list.Add(at + "norm2.weight", {d});
+    list.Add(at + "mlp.0.weight", {4 * d, d});
+    list.Add(at + "mlp.0.bias", {4 * d});
+    list.Add(at + "mlp.2.weight", {d, 4 * d});
+    list.Add(at + "mlp.2.bias", {d});
+    modulation(at, 6);
+  }
+  list.Add("backbone.output_layer.norm_final.weight", {d});
+  list.Add("backbone.output_layer.linear.weight", {shape.vocab, d});
+  list.Add("backbone.output_layer.linear.bias", {shape.vocab});
+  modulation("backbone.output_layer.", 2);
+  if (std::string(shape.model_type) != "bd3lm") return;
+  list.Add("sampling_eps_min", {});
+  list.Add("sampling_eps_max", {});
+}
+
+bool IsDit(const std::string& type) { return type == "mdlm" || type == "bd3lm"; }
+
 }  // namespace
+
+std::vector<ckpt::SafetensorsEntry> ForeignTensors(const ForeignShape& shape) {
+  const std::string type = shape.model_type;
+  TensorList list{shape.dtype};
+  (type == "llada" ? AddLlada : IsDit(type) ? AddDit : AddLlama)(shape, list);
+  return list.entries;
+}
 
 ForeignModel::ForeignModel(const ForeignShape& shape, unsigned seed)
     : shape_(shape), state_(seed * 1000) {
   const std::string type = shape.model_type;
-  if (type == "llada") {
-    config = LladaConfig(shape);
-    AddLlada();
-  } else if (type == "mdlm" || type == "bd3lm") {
-    config = DitConfig(shape);
-    AddDit();
-  } else {
-    config = LlamaConfig(shape);
-    AddLlama();
-  }
+  config = (type == "llada" ? LladaConfig : IsDit(type) ? DitConfig : LlamaConfig)(shape);
+  for (const ckpt::SafetensorsEntry& entry : ForeignTensors(shape)) Add(entry.name, entry.shape);
+  if (shape.storing == Storing::kTiedStoredTwice)
+    Tensor("lm_head.weight").bytes = Tensor("model.embed_tokens.weight").bytes;
 }
 
-void ForeignModel::Add(const std::string& name, std::initializer_list<int64_t> sizes) {
-  const Shape shape(sizes);
+void ForeignModel::Add(const std::string& name, const Shape& shape) {
   std::mt19937 random(++state_);
   tensors.push_back(
       {{name, shape_.dtype, shape}, RandomBytes(shape.num_elements(), shape_.dtype, random)});
@@ -153,111 +264,6 @@ HfTensor& ForeignModel::Tensor(const std::string& name) {
 
 void ForeignModel::Remove(const std::string& name) {
   tensors.erase(tensors.begin() + (&Tensor(name) - tensors.data()));
-}
-
-void ForeignModel::AddOutput(const char* embedding, const char* output) {
-  if (shape_.storing == Storing::kTied) return;
-  Add(output, {shape_.vocab, shape_.dim});
-  if (shape_.storing == Storing::kTiedStoredTwice) tensors.back().bytes = Tensor(embedding).bytes;
-}
-
-void ForeignModel::AddLlama() {
-  const auto& [d, f] = std::pair(shape_.dim, shape_.ffn);
-  const int64_t queries = shape_.heads * shape_.head_dim;
-  const int64_t keys = shape_.key_heads * shape_.head_dim;
-  const std::string type = shape_.model_type;
-  const bool is_qwen2 = type == "qwen2" || type == "Dream";
-  Add("model.embed_tokens.weight", {shape_.vocab, d});
-  if (shape_.is_two_stream) Add("model.query_embed", {1, 1, d});
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const std::string at = absl::StrCat("model.layers.", layer, ".");
-    Add(at + "input_layernorm.weight", {d});
-    Add(at + "self_attn.q_proj.weight", {queries, d});
-    Add(at + "self_attn.k_proj.weight", {keys, d});
-    Add(at + "self_attn.v_proj.weight", {keys, d});
-    Add(at + "self_attn.o_proj.weight", {d, queries});
-    if (is_qwen2 || shape_.attention_bias) {
-      Add(at + "self_attn.q_proj.bias", {queries});
-      Add(at + "self_attn.k_proj.bias", {keys});
-      Add(at + "self_attn.v_proj.bias", {keys});
-    }
-    if (!is_qwen2 && shape_.attention_bias) Add(at + "self_attn.o_proj.bias", {d});
-    if (type == "qwen3") {
-      Add(at + "self_attn.q_norm.weight", {shape_.head_dim});
-      Add(at + "self_attn.k_norm.weight", {shape_.head_dim});
-    }
-    if (shape_.has_buffers) Add(at + "self_attn.rotary_emb.inv_freq", {shape_.head_dim / 2});
-    Add(at + "post_attention_layernorm.weight", {d});
-    for (const char* part : {"gate", "up"})
-      Add(absl::StrCat(at, "mlp.", part, "_proj.weight"), {f, d});
-    Add(at + "mlp.down_proj.weight", {d, f});
-    if (!shape_.mlp_bias) continue;
-    for (const char* part : {"gate", "up"}) Add(absl::StrCat(at, "mlp.", part, "_proj.bias"), {f});
-    Add(at + "mlp.down_proj.bias", {d});
-  }
-  Add("model.norm.weight", {d});
-  AddOutput("model.embed_tokens.weight", "lm_head.weight");
-}
-
-void ForeignModel::AddLlada() {
-  const auto& [d, f] = std::pair(shape_.dim, shape_.ffn);
-  const int64_t keys = shape_.key_heads * shape_.head_dim;
-  Add("model.transformer.wte.weight", {shape_.vocab, d});
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const std::string at = absl::StrCat("model.transformer.blocks.", layer, ".");
-    Add(at + "attn_norm.weight", {d});
-    Add(at + "ff_norm.weight", {d});
-    Add(at + "q_proj.weight", {d, d});
-    Add(at + "k_proj.weight", {keys, d});
-    Add(at + "v_proj.weight", {keys, d});
-    if (shape_.attention_bias) {
-      Add(at + "q_proj.bias", {d});
-      Add(at + "k_proj.bias", {keys});
-      Add(at + "v_proj.bias", {keys});
-    }
-    Add(at + "attn_out.weight", {d, d});
-    Add(at + "ff_proj.weight", {f, d});
-    Add(at + "up_proj.weight", {f, d});
-    Add(at + "ff_out.weight", {d, f});
-  }
-  Add("model.transformer.ln_f.weight", {d});
-  AddOutput("model.transformer.wte.weight", "model.transformer.ff_out.weight");
-}
-
-void ForeignModel::AddDit() {
-  const int64_t d = shape_.dim, c = 6;
-  Add("backbone.vocab_embed.embedding", {shape_.vocab, d});
-  if (shape_.is_modulated) {
-    Add("backbone.sigma_map.mlp.0.weight", {c, 256});
-    Add("backbone.sigma_map.mlp.0.bias", {c});
-    Add("backbone.sigma_map.mlp.2.weight", {c, c});
-    Add("backbone.sigma_map.mlp.2.bias", {c});
-  }
-  Add("backbone.rotary_emb.inv_freq", {d / shape_.heads / 2});
-  const auto modulation = [&](const std::string& at, int64_t parts) {
-    if (!shape_.is_modulated) return;
-    Add(at + "adaLN_modulation.weight", {parts * d, c});
-    Add(at + "adaLN_modulation.bias", {parts * d});
-  };
-  for (int64_t layer = 0; layer < shape_.layers; ++layer) {
-    const std::string at = absl::StrCat("backbone.blocks.", layer, ".");
-    Add(at + "norm1.weight", {d});
-    Add(at + "attn_qkv.weight", {3 * d, d});
-    Add(at + "attn_out.weight", {d, d});
-    Add(at + "norm2.weight", {d});
-    Add(at + "mlp.0.weight", {4 * d, d});
-    Add(at + "mlp.0.bias", {4 * d});
-    Add(at + "mlp.2.weight", {d, 4 * d});
-    Add(at + "mlp.2.bias", {d});
-    modulation(at, 6);
-  }
-  Add("backbone.output_layer.norm_final.weight", {d});
-  Add("backbone.output_layer.linear.weight", {shape_.vocab, d});
-  Add("backbone.output_layer.linear.bias", {shape_.vocab});
-  modulation("backbone.output_layer.", 2);
-  if (std::string(shape_.model_type) != "bd3lm") return;
-  Add("sampling_eps_min", {});
-  Add("sampling_eps_max", {});
 }
 
 void ForeignModel::Write(const std::string& directory, int num_files) const {

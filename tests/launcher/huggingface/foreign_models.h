@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -29,6 +28,7 @@ struct ForeignShape {
   bool attention_bias = false;  // Llama, Qwen3: of all four; LLaDA: of q, k and v
   bool mlp_bias = false;
   Storing storing = Storing::kUntied;
+  int64_t condition = 6;     // MDLM, BD3-LM: width of what modulates
   bool is_modulated = true;  // BD3-LM
   bool has_buffers = false;
   bool is_two_stream = false;  // of type "llama": A3
@@ -36,6 +36,9 @@ struct ForeignShape {
 };
 
 inline void PrintTo(const ForeignShape& shape, std::ostream* out) { *out << shape.name; }
+
+// Names and shapes of its tensors, in the order of the model.
+std::vector<ckpt::SafetensorsEntry> ForeignTensors(const ForeignShape& shape);
 
 class ForeignModel {
  public:
@@ -47,17 +50,12 @@ class ForeignModel {
   HfTensor& Tensor(const std::string& name);
   void Remove(const std::string& name);
   // Finite values around 0.5 wide, of the model's type.
-  void Add(const std::string& name, std::initializer_list<int64_t> sizes);
+  void Add(const std::string& name, const Shape& shape);
 
   nlohmann::ordered_json config;
   std::vector<HfTensor> tensors;
 
  private:
-  void AddLlama();
-  void AddLlada();
-  void AddDit();
-  void AddOutput(const char* embedding, const char* output);
-
   ForeignShape shape_;
   unsigned state_;
 };

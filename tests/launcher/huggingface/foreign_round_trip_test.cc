@@ -7,7 +7,6 @@
 
 #include <bit>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -16,22 +15,17 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
-#include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/float16.h"
 #include "launcher/huggingface/hf_model.h"
 #include "tests/core/train/state/saved_run.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 #include "tests/launcher/huggingface/foreign_models.h"
-#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 
 const ForeignShape kShapes[] = {
     {.name = "Llama", .model_type = "llama"},
@@ -96,49 +90,40 @@ const ForeignShape kShapes[] = {
     {.name = "Bd3LmUnmodulated", .model_type = "bd3lm", .is_modulated = false},
 };
 
-class ForeignRoundTripTest : public ::testing::TestWithParam<ForeignShape> {
+// Step 7 of the run.
+absl::Status SaveForeign(const std::string& run, const RunConfig& config,
+                         const ParameterLayout& layout, const std::vector<float>& values) {
+  // Imported weights have no tokenizer.
+  return SaveRun(run, config, layout, values, [](const std::string& text) {
+    Json json = Json::parse(text);
+    json["tokenizer_digest"] = "";
+    return json.dump();
+  });
+}
+
+class ForeignRoundTripTest : public ::testing::TestWithParam<ForeignShape>,
+                             protected ExchangeDirectory {
  protected:
-  absl::Status Import(const std::string& input, const std::string& run) const {
-    return ImportHuggingFace({root_ + "/" + input, root_ + "/" + run, "", {}});
-  }
-  absl::Status Export(const std::string& run, const std::string& output,
-                      const WeightFileOptions& files = {}) const {
-    return ExportModel(
-        {root_ + "/" + run, -1, root_ + "/" + output, ExportFormat::kHuggingFace, files});
-  }
-  RunConfig ConfigOf(const std::string& run) const {
-    const auto config = LoadRunConfig(RunDirectory(root_ + "/" + run).config, {});
-    EXPECT_TRUE(config.ok()) << config.status();
-    return *config;
-  }
-  // Step 7 of the run, with random weights.
-  void Train(const std::string& run) {
-    const RunConfig config = ConfigOf(run);
+  // With random weights.
+  void Train() {
+    const RunConfig config = ConfigOf();
     const ParameterLayout layout(config.model, GetParam().vocab);
     std::mt19937 random(17);
     std::normal_distribution<float> draw(0, 0.3f);
     std::vector<float> values(static_cast<size_t>(layout.num_elements()));
     for (float& value : values) value = draw(random);
-    // Imported weights have no tokenizer.
-    const auto edit = [](const std::string& text) {
-      Json json = Json::parse(text);
-      json["tokenizer_digest"] = "";
-      return json.dump();
-    };
-    const absl::Status saved = SaveRun(root_ + "/" + run, config, layout, values, edit);
-    ASSERT_TRUE(saved.ok()) << saved;
+    ASSERT_EQ(SaveForeign(At("run"), config, layout, values), absl::OkStatus());
   }
   // The tensors of a directory, by name, with their types in front.
   std::map<std::string, std::string> TensorsIn(const std::string& directory) const {
     std::map<std::string, std::string> tensors;
-    for (const auto& file : fs::directory_iterator(root_ + "/" + directory)) {
+    for (const auto& file : fs::directory_iterator(At(directory))) {
       if (file.path().extension() != ".safetensors") continue;
-      const auto reader = ckpt::SafetensorsReader::Open(file.path().string());
-      EXPECT_TRUE(reader.ok()) << reader.status();
-      for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
+      const auto reader = ckpt::SafetensorsReader::Open(file.path().string()).value();
+      for (const ckpt::SafetensorsTensor& tensor : reader.tensors()) {
         const auto& [name, dtype, shape] = tensor.entry;
         std::string bytes(static_cast<size_t>(shape.num_elements() * SizeOf(dtype)), '\0');
-        EXPECT_TRUE(reader->Read(name, 0, shape.num_elements(), bytes.data()).ok());
+        EXPECT_TRUE(reader.Read(name, 0, shape.num_elements(), bytes.data()).ok());
         tensors[name] = absl::StrCat(Name(dtype), shape.ToString(), bytes);
       }
     }
@@ -152,46 +137,36 @@ class ForeignRoundTripTest : public ::testing::TestWithParam<ForeignShape> {
     }
     for (const auto& [name, bytes] : after) EXPECT_EQ(before.count(name), 1u) << name << " is new";
   }
-  Json ConfigIn(const std::string& directory) const {
-    return Json::parse(*ReadWholeFile(root_ + "/" + directory + "/config.json"));
-  }
-
-  const TemporaryDirectory directory_;
-  const std::string& root_ = directory_.path();
 };
 
 TEST_P(ForeignRoundTripTest, AnUntouchedModelComesBackBitForBit) {
   const ForeignModel model(GetParam());
   for (const int num_files : {1, 3}) {
     SCOPED_TRACE(num_files);
-    for (const char* name : {"hf", "run", "back"}) fs::remove_all(root_ + "/" + name);
-    model.Write(root_ + "/hf", num_files);
-    const absl::Status imported = Import("hf", "run");
-    ASSERT_TRUE(imported.ok()) << imported;
-    const absl::Status exported =
-        Export("run", "back", {.max_shard_bytes = num_files == 1 ? 0 : 3000});
-    ASSERT_TRUE(exported.ok()) << exported;
+    Remove({"hf", "run", "back"});
+    model.Write(At("hf"), num_files);
+    ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+    ASSERT_EQ(Export("back", {.max_shard_bytes = num_files == 1 ? 0 : 3000}), absl::OkStatus());
     ExpectSameTensors("hf", "back");
-    EXPECT_EQ(fs::exists(root_ + "/back/model.safetensors.index.json"), num_files > 1);
-    EXPECT_EQ(ConfigIn("back"), model.config);
+    EXPECT_EQ(fs::exists(At("back/model.safetensors.index.json")), num_files > 1);
+    EXPECT_EQ(JsonOf("back/config.json"), model.config);
     for (const std::string& name : ForeignFiles()) {
-      const auto file = ReadWholeFile(root_ + "/back/" + name);
-      EXPECT_TRUE(file.ok() && *file == *ReadWholeFile(root_ + "/hf/" + name)) << name;
+      const auto file = ReadWholeFile(At("back/" + name));
+      EXPECT_TRUE(file.ok() && *file == *ReadWholeFile(At("hf/" + name))) << name;
     }
   }
 }
 
 TEST_P(ForeignRoundTripTest, ATrainedModelIsStoredAsItWas) {
   const ForeignShape& shape = GetParam();
-  ForeignModel(shape).Write(root_ + "/hf");
-  ASSERT_TRUE(Import("hf", "run").ok());
-  Train("run");
-  const absl::Status exported = Export("run", "back");
-  ASSERT_TRUE(exported.ok()) << exported;
+  ForeignModel(shape).Write(At("hf"));
+  ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+  Train();
+  ASSERT_EQ(Export("back"), absl::OkStatus());
   auto before = TensorsIn("hf"), after = TensorsIn("back");
   if (!shape.is_modulated) {
     EXPECT_EQ(after.size(), before.size() + 4 + 2 * (shape.layers + 1)) << "biases are not there";
-    EXPECT_TRUE(ConfigIn("back")["adaln"]);
+    EXPECT_TRUE(JsonOf("back/config.json")["adaln"]);
   }
   for (const auto& [name, bytes] : before) {
     ASSERT_EQ(after.count(name), 1u) << name;
@@ -206,12 +181,9 @@ TEST_P(ForeignRoundTripTest, ATrainedModelIsStoredAsItWas) {
     EXPECT_EQ(after[name], before[name]) << name;
   // What the parameters were is what another import makes of it: in fp32 exactly.
   if (shape.dtype != DType::kFloat32) return;
-  ASSERT_TRUE(Import("back", "again").ok());
-  for (const auto& [run, output] : {std::pair("run", "ours"), std::pair("again", "theirs")}) {
-    ASSERT_TRUE(
-        ExportModel({root_ + "/" + run, -1, root_ + "/" + output, ExportFormat::kSafetensors})
-            .ok());
-  }
+  ASSERT_EQ(ImportAs("again", "back"), absl::OkStatus());
+  ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
+  ASSERT_EQ(ExportOurs("theirs", "again"), absl::OkStatus());
   auto ours = TensorsIn("ours"), theirs = TensorsIn("theirs");
   if (!shape.is_two_stream) {
     ours.erase("transformer.mask_emb");  // of query streams, which such a model lacks
@@ -221,33 +193,25 @@ TEST_P(ForeignRoundTripTest, ATrainedModelIsStoredAsItWas) {
 }
 
 TEST_P(ForeignRoundTripTest, AnExplicitTypeIsThatOfAllTensors) {
-  ForeignModel(GetParam()).Write(root_ + "/hf");
-  ASSERT_TRUE(Import("hf", "run").ok());
-  ASSERT_TRUE(Export("run", "back", {.dtype = DType::kFloat32}).ok());
+  ForeignModel(GetParam()).Write(At("hf"));
+  ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+  ASSERT_TRUE(Export("back", {.dtype = DType::kFloat32}).ok());
   for (const auto& [name, bytes] : TensorsIn("back")) EXPECT_EQ(bytes.substr(0, 4), "F32[") << name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, ForeignRoundTripTest, ::testing::ValuesIn(kShapes),
                          [](const auto& info) { return std::string(info.param.name); });
 
-class ForeignImportTest : public ::testing::Test {
+class ForeignImportTest : public ::testing::Test, protected ExchangeDirectory {
  protected:
-  std::vector<float> Values(const std::string& directory, const std::string& name) const {
-    return StoredValues(root_ + "/" + directory, name);
-  }
   void ImportAndName(const ForeignModel& model) {
-    model.Write(root_ + "/hf");
-    const absl::Status imported = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}});
-    ASSERT_TRUE(imported.ok()) << imported;
-    ASSERT_TRUE(
-        ExportModel({root_ + "/run", -1, root_ + "/ours", ExportFormat::kSafetensors}).ok());
+    model.Write(At("hf"));
+    ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+    ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
   }
   std::vector<float> Ours(const std::string& name) const {
-    return Values("ours", "transformer.layer.1." + name);
+    return ValuesIn("ours", "transformer.layer.1." + name);
   }
-
-  const TemporaryDirectory directory_;
-  const std::string& root_ = directory_.path();
 };
 
 std::vector<float> Transposed(const std::vector<float>& matrix, size_t rows) {
@@ -261,56 +225,48 @@ std::vector<float> Transposed(const std::vector<float>& matrix, size_t rows) {
 TEST_F(ForeignImportTest, ValuesComeToTheirPlaces) {
   ImportAndName(ForeignModel({.name = "", .model_type = "llada", .key_heads = 2}));
   const std::string block = "model.transformer.blocks.1.";
-  EXPECT_EQ(Ours("rel_attn.q"), Transposed(Values("hf", block + "q_proj.weight"), 16));
-  EXPECT_EQ(Ours("rel_attn.k"), Transposed(Values("hf", block + "k_proj.weight"), 8));
-  EXPECT_EQ(Ours("rel_attn.v"), Transposed(Values("hf", block + "v_proj.weight"), 8));
-  EXPECT_EQ(Ours("rel_attn.o"), Values("hf", block + "attn_out.weight"));
-  EXPECT_EQ(Ours("ff.gate.weight"), Values("hf", block + "ff_proj.weight"));
-  EXPECT_EQ(Ours("ff.layer_1.weight"), Values("hf", block + "up_proj.weight"));
-  EXPECT_EQ(Ours("ff.layer_2.weight"), Values("hf", block + "ff_out.weight"));
-  EXPECT_EQ(Ours("rel_attn.layer_norm.weight"), Values("hf", block + "attn_norm.weight"));
-  EXPECT_EQ(Ours("ff.layer_norm.weight"), Values("hf", block + "ff_norm.weight"));
-  EXPECT_EQ(Values("ours", "lm_loss.weight"), Values("hf", "model.transformer.ff_out.weight"));
+  EXPECT_EQ(Ours("rel_attn.q"), Transposed(ValuesIn("hf", block + "q_proj.weight"), 16));
+  EXPECT_EQ(Ours("rel_attn.k"), Transposed(ValuesIn("hf", block + "k_proj.weight"), 8));
+  EXPECT_EQ(Ours("rel_attn.v"), Transposed(ValuesIn("hf", block + "v_proj.weight"), 8));
+  EXPECT_EQ(Ours("rel_attn.o"), ValuesIn("hf", block + "attn_out.weight"));
+  EXPECT_EQ(Ours("ff.gate.weight"), ValuesIn("hf", block + "ff_proj.weight"));
+  EXPECT_EQ(Ours("ff.layer_1.weight"), ValuesIn("hf", block + "up_proj.weight"));
+  EXPECT_EQ(Ours("ff.layer_2.weight"), ValuesIn("hf", block + "ff_out.weight"));
+  EXPECT_EQ(Ours("rel_attn.layer_norm.weight"), ValuesIn("hf", block + "attn_norm.weight"));
+  EXPECT_EQ(Ours("ff.layer_norm.weight"), ValuesIn("hf", block + "ff_norm.weight"));
+  EXPECT_EQ(ValuesIn("ours", "lm_loss.weight"), ValuesIn("hf", "model.transformer.ff_out.weight"));
 }
 
 TEST_F(ForeignImportTest, TheQueryEmbeddingOfA3IsOurMaskEmbedding) {
   ImportAndName(ForeignModel({.name = "", .model_type = "llama", .is_two_stream = true}));
-  EXPECT_EQ(Values("ours", "transformer.mask_emb"), Values("hf", "model.query_embed"));
+  EXPECT_EQ(ValuesIn("ours", "transformer.mask_emb"), ValuesIn("hf", "model.query_embed"));
 }
 
 // How A3's training begins: Llama's weights with A3's layers, the query embedding new.
 TEST_F(ForeignImportTest, ALlamaThatIsTrainedAsA3GoesOutAsA3) {
   const ForeignModel llama({.name = "", .model_type = "llama", .key_heads = 2});
-  llama.Write(root_ + "/hf");
+  llama.Write(At("hf"));
   for (const char* const form : {"normed", "input"}) {
     SCOPED_TRACE(form);
-    for (const char* name : {"run", "back", "again"}) fs::remove_all(root_ + "/" + name);
-    const absl::Status imported =
-        ImportHuggingFace({root_ + "/hf",
-                           root_ + "/run",
-                           "",
-                           {"objective.name=a3", absl::StrCat("model.ffn_residual=", form)}});
-    ASSERT_TRUE(imported.ok()) << imported;
-    ASSERT_TRUE(ExportModel({root_ + "/run", -1, root_ + "/back"}).ok());
+    Remove({"run", "back", "again"});
+    ASSERT_EQ(
+        ImportAs("run", "hf", {"objective.name=a3", absl::StrCat("model.ffn_residual=", form)}),
+        absl::OkStatus());
+    ASSERT_EQ(Export("back"), absl::OkStatus());
     Json expected = llama.config;
     expected["architectures"] = {"LlamaTwoStreamForCausalLM"};
     if (form == std::string("input")) expected["ffn_residual"] = "input";
-    EXPECT_EQ(Json::parse(*ReadWholeFile(root_ + "/back/config.json")), expected);
-    for (const HfTensor& tensor : llama.tensors) {
-      const std::string& name = tensor.entry.name;
-      EXPECT_EQ(Values("back", name), Values("hf", name)) << name;
-    }
-    EXPECT_EQ(Values("back", "model.query_embed").size(), 16u);
+    EXPECT_EQ(JsonOf("back/config.json"), expected);
+    ExpectHas("back", llama.tensors);
+    EXPECT_EQ(ValuesIn("back", "model.query_embed").size(), 16u);
     // It comes in again as what it went out, unless that is contradicted.
-    ASSERT_TRUE(ImportHuggingFace({root_ + "/back", root_ + "/again", "", {}}).ok());
-    const auto again = LoadRunConfig(RunDirectory(root_ + "/again").config, {});
-    EXPECT_EQ(again->objective.name, "a3");
-    EXPECT_EQ(again->model.ffn_residual == FfnResidual::kNormed, form == std::string("normed"));
+    ASSERT_EQ(ImportAs("again", "back"), absl::OkStatus());
+    const RunConfig again = ConfigOf("again");
+    EXPECT_EQ(again.objective.name, "a3");
+    EXPECT_EQ(again.model.ffn_residual == FfnResidual::kNormed, form == std::string("normed"));
   }
-  const absl::Status status =
-      ImportHuggingFace({root_ + "/back", root_ + "/third", "", {"model.ffn_residual=normed"}});
-  EXPECT_EQ(ExitStatusFor(status), kExitUsage) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("have model.ffn_residual = \"input\""));
+  EXPECT_THAT(ImportAs("third", "back", {"model.ffn_residual=normed"}),
+              Exits(kExitUsage, "have model.ffn_residual = \"input\""));
 }
 
 // The modulation at noise level 0 in long double, whose products are exact: what is left is one
@@ -347,7 +303,7 @@ class Modulation {
 
 TEST_F(ForeignImportTest, ModulationOfADiffusionTransformerBecomesPartOfItsWeights) {
   ImportAndName(ForeignModel({.name = "", .model_type = "mdlm"}));
-  const auto theirs = [this](const std::string& name) { return Values("hf", name); };
+  const auto theirs = [this](const std::string& name) { return ValuesIn("hf", name); };
   const Modulation modulation(theirs);
   const std::vector<long double> block = modulation.Of("backbone.blocks.1.");
   const std::vector<long double> last = modulation.Of("backbone.output_layer.");
@@ -371,8 +327,8 @@ TEST_F(ForeignImportTest, ModulationOfADiffusionTransformerBecomesPartOfItsWeigh
   expect(Ours("ff.layer_2.weight"), theirs(at + "mlp.2.weight"), block, 5, 0);
   expect(Ours("ff.layer_2.bias"), theirs(at + "mlp.2.bias"), block, 5, 0);
   const std::string final_norm = "transformer.layer_norm.";
-  expect(Values("ours", final_norm + "bias"), {}, last, 0, 0);
-  expect(Values("ours", final_norm + "weight"), theirs("backbone.output_layer.norm_final.weight"),
+  expect(ValuesIn("ours", final_norm + "bias"), {}, last, 0, 0);
+  expect(ValuesIn("ours", final_norm + "weight"), theirs("backbone.output_layer.norm_final.weight"),
          last, 1, 1);
   // Not touched: q, k and v lie below one another.
   const std::vector<float> all = theirs(at + "attn_qkv.weight");
@@ -386,28 +342,16 @@ TEST_F(ForeignImportTest, ModulationOfADiffusionTransformerBecomesPartOfItsWeigh
 
 TEST_F(ForeignImportTest, AValueThatFp16CannotHoldIsNamed) {
   const ForeignShape shape = {.name = "", .model_type = "llama", .dtype = DType::kFloat16};
-  ForeignModel(shape).Write(root_ + "/hf");
-  ASSERT_TRUE(ImportHuggingFace({root_ + "/hf", root_ + "/run", "", {}}).ok());
-  const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
-  const ParameterLayout layout(config->model, shape.vocab);
+  ForeignModel(shape).Write(At("hf"));
+  ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+  const RunConfig config = ConfigOf();
+  const ParameterLayout layout(config.model, shape.vocab);
   std::vector<float> values(static_cast<size_t>(layout.num_elements()), 65519.0f);
   values[layout.Find("transformer.layer_norm.weight").offset + 3] = 65520.0f;
-  const auto edit = [](const std::string& text) {
-    Json json = Json::parse(text);
-    json["tokenizer_digest"] = "";
-    return json.dump();
-  };
-  ASSERT_TRUE(SaveRun(root_ + "/run", *config, layout, values, edit).ok());
-  const absl::Status exported = ExportModel({root_ + "/run", -1, root_ + "/back"});
-  EXPECT_EQ(ExitStatusFor(exported), kExitData);
-  EXPECT_THAT(std::string(exported.message()),
-              HasSubstr("tensor 'model.norm.weight' has come to hold 65520, which F16"));
-  EXPECT_TRUE(ExportModel({root_ + "/run",
-                           -1,
-                           root_ + "/back",
-                           ExportFormat::kHuggingFace,
-                           {.dtype = DType::kBFloat16}})
-                  .ok());
+  ASSERT_EQ(SaveForeign(At("run"), config, layout, values), absl::OkStatus());
+  EXPECT_THAT(Export("back"),
+              Exits(kExitData, "tensor 'model.norm.weight' has come to hold 65520, which F16"));
+  EXPECT_EQ(Export("back", {.dtype = DType::kBFloat16}), absl::OkStatus());
 }
 
 TEST(Float16Test, IsTheCompilersOwn) {

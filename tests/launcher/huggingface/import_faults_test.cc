@@ -15,18 +15,15 @@
 
 #include "core/base/status.h"
 #include "core/network/tensors/parameters.h"
-#include "core/train/run/run_directory.h"
-#include "launcher/huggingface/exchange.h"
 #include "tests/core/train/state/saved_run.h"
-#include "tests/launcher/huggingface/hf_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr char kQuery[] = "transformer.layer.1.rel_attn.q";
@@ -139,20 +136,16 @@ std::vector<Fault> TensorFaults() {
   };
 }
 
-class ImportFaultTest : public ::testing::TestWithParam<Fault> {};
+class ImportFaultTest : public ::testing::TestWithParam<Fault>, protected ExchangeDirectory {};
 
 TEST_P(ImportFaultTest, IsToldInOneLineAndNothingIsWritten) {
-  const TemporaryDirectory directory;
-  const std::string& root = directory.path();
   HfDirectory model;
   GetParam().spoil(model);
-  model.Write(root + "/hf");
-  const absl::Status status = ImportHuggingFace({root + "/hf", root + "/run", "", {}});
-  EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-  for (const std::string& part : GetParam().parts)
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
-  EXPECT_EQ(std::distance(fs::directory_iterator(root), fs::directory_iterator()), 1)
+  model.Write(At("hf"));
+  const absl::Status status = ImportAs("run");
+  for (const std::string& part : GetParam().parts) EXPECT_THAT(status, Exits(kExitData, part));
+  EXPECT_THAT(status, Not(Says("\n")));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1)
       << "something was left behind";
 }
 
@@ -160,47 +153,41 @@ const auto kNameOf = [](const auto& info) { return std::string(info.param.name);
 INSTANTIATE_TEST_SUITE_P(Config, ImportFaultTest, ::testing::ValuesIn(ConfigFaults()), kNameOf);
 INSTANTIATE_TEST_SUITE_P(Tensor, ImportFaultTest, ::testing::ValuesIn(TensorFaults()), kNameOf);
 
-class ImportRunTest : public ::testing::Test {
+class ImportRunTest : public ::testing::Test, protected ExchangeDirectory {
  protected:
   ImportRunTest() {
-    config_.model.num_layers = 1;
-    config_.model.model_dim = 8;
-    config_.model.num_heads = 2;
-    config_.model.head_dim = 4;
-    config_.model.ffn_dim = 12;
-    config_.model.mem_len = 0;
+    config_.model = testing::With(
+        ModelConfig(),
+        "num_layers = 1, model_dim = 8, num_heads = 2, head_dim = 4, ffn_dim = 12, mem_len = 0");
     config_.data.shards = "/shards";
     config_.Resolve();
-    options_.input = root_ + "/old";
-    options_.output = root_ + "/new";
+    options_.input = At("old");
+    options_.output = At("new");
   }
 
   // A run whose checkpoint has the table that `spoil` leaves, and then its import.
   absl::Status Import(const std::function<void(Json& parameters)>& spoil) {
-    fs::remove_all(root_);
+    Remove({"old", "new"});
     fs::create_directories(options_.input);
     std::ofstream(RunDirectory(options_.input).config) << config_.ToText();
     const ParameterLayout layout(config_.model, 20);
     const std::vector<float> values(static_cast<size_t>(layout.num_elements()), 0.5f);
-    const absl::Status saved =
-        SaveRun(options_.input, config_, layout, values, [&](const std::string& metadata) {
-          Json json = Json::parse(metadata);
-          spoil(json["parameters"]);
-          return json.dump();
-        });
-    EXPECT_TRUE(saved.ok()) << saved;
+    EXPECT_EQ(SaveRun(options_.input, config_, layout, values,
+                      [&](const std::string& metadata) {
+                        Json json = Json::parse(metadata);
+                        spoil(json["parameters"]);
+                        return json.dump();
+                      }),
+              absl::OkStatus());
     return ImportRun(options_);
   }
 
-  const TemporaryDirectory directory_;
-  const std::string root_ = directory_.path() + "/runs";
   RunConfig config_;
   ImportRunOptions options_;
 };
 
 TEST_F(ImportRunTest, ATrueTableIsTaken) {
-  const absl::Status status = Import([](Json&) {});
-  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(Import([](Json&) {}), absl::OkStatus());
 }
 
 TEST_F(ImportRunTest, SizesThatTheWeightsCannotHaveAreRefused) {
@@ -223,10 +210,8 @@ TEST_F(ImportRunTest, SizesThatTheWeightsCannotHaveAreRefused) {
   };
   for (size_t i = 0; i < std::size(faults); ++i) {
     SCOPED_TRACE(i);
-    const absl::Status status = Import(faults[i]);
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr("no table of parameters that can be read and fits its weights"));
+    EXPECT_THAT(Import(faults[i]),
+                Exits(kExitData, "no table of parameters that can be read and fits its weights"));
     EXPECT_FALSE(fs::exists(options_.output));
   }
 }

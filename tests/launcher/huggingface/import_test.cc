@@ -12,15 +12,10 @@
 #include "ckpt/reader.h"
 #include "core/base/digest.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
-#include "launcher/huggingface/exchange.h"
 #include "launcher/run/imported_run.h"
-#include "tests/launcher/huggingface/hf_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -33,24 +28,28 @@ using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::Not;
 
-class ImportTest : public ::testing::Test {
+class ImportTest : public ::testing::Test, protected ExchangeDirectory {
  protected:
   ImportTest() {
-    options_.input = root_ + "/hf";
-    options_.output = root_ + "/run";
+    options_.input = At("hf");
+    options_.output = At("run");
   }
 
   absl::Status Import() {
     model_.Write(options_.input);
     return ImportHuggingFace(options_);
   }
+  // The model as it is now.
+  void ExpectModelRefused(const std::vector<std::string>& parts) {
+    model_.Write(options_.input);
+    ExpectRefused(kExitData, parts);
+  }
   // Imports and expects `exit_status`, one line that has all of `parts`, and nothing written.
   void ExpectRefused(int exit_status, const std::vector<std::string>& parts) {
     const size_t before = CountEntries();
     const absl::Status status = ImportHuggingFace(options_);
     EXPECT_EQ(ExitStatusFor(status), exit_status) << status;
-    for (const std::string& part : parts)
-      EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+    for (const std::string& part : parts) EXPECT_THAT(status, Says(part));
     EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
     EXPECT_EQ(CountEntries(), before) << "something was written";
   }
@@ -60,17 +59,15 @@ class ImportTest : public ::testing::Test {
   }
   std::string Input(const std::string& name) const { return options_.input + "/" + name; }
   absl::Status Export(const std::string& name) const {
-    return ExportModel({options_.output, -1, root_ + "/" + name});
+    return ExportModel({options_.output, -1, At(name)});
   }
   // The imported fp32 values of a parameter.
   std::vector<float> Imported(const std::string& name) const {
-    fs::remove_all(root_ + "/hf.values");
-    EXPECT_TRUE(Export("hf.values").ok());
-    return StoredValues(root_ + "/hf.values", name);
+    Remove({"hf.values"});
+    EXPECT_EQ(Export("hf.values"), absl::OkStatus());
+    return ValuesIn("hf.values", name);
   }
 
-  const TemporaryDirectory directory_;
-  const std::string& root_ = directory_.path();
   HfDirectory model_;
   ImportOptions options_;
 };
@@ -79,37 +76,36 @@ TEST_F(ImportTest, ExportGivesBackEveryTensorByteForByte) {
   // A value that an arithmetic detour would change: the smallest subnormal, and a negative zero.
   const uint32_t odd[] = {1u, 0x80000000u};
   std::memcpy(model_.Tensor("transformer.mask_emb").bytes.data(), odd, sizeof odd);
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
-  const auto reader = ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->tensors().size(), model_.tensors.size());
+  const auto reader = ckpt::SafetensorsReader::Open(At("again/model.safetensors")).value();
+  EXPECT_EQ(reader.tensors().size(), model_.tensors.size());
   for (const HfTensor& tensor : model_.tensors) {
     SCOPED_TRACE(tensor.entry.name);
-    const ckpt::SafetensorsTensor* const found = reader->Find(tensor.entry.name);
+    const ckpt::SafetensorsTensor* const found = reader.Find(tensor.entry.name);
     ASSERT_NE(found, nullptr);
     EXPECT_EQ(found->entry.shape.ToString(), tensor.entry.shape.ToString());
-    EXPECT_EQ(StoredBytes(root_ + "/again", tensor.entry.name), tensor.bytes);
+    EXPECT_EQ(StoredBytes(At("again"), tensor.entry.name), tensor.bytes);
   }
 }
 
 TEST_F(ImportTest, ExportGivesBackConfigAndTokenizerAlsoWhatWeDoNotKnow) {
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
-  Json again = Json::parse(*ReadWholeFile(root_ + "/again/config.json"));
+  Json again = JsonOf("again/config.json");
   EXPECT_EQ(again["n_token"], 14);  // the one key that is added
   again.erase("n_token");
   EXPECT_EQ(again, model_.config);
   for (const char* name : {"spiece.model", "tokenizer_config.json"})
-    EXPECT_EQ(*ReadWholeFile(root_ + "/again/" + name), *ReadWholeFile(Input(name))) << name;
+    EXPECT_EQ(*ReadWholeFile(At("again/") + name), *ReadWholeFile(Input(name))) << name;
 }
 
 TEST_F(ImportTest, ImportOfAnExportHasTheSameState) {
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("hf2").ok());
   const std::string first = ckpt::CheckpointPath(options_.output, 0);
-  options_.input = root_ + "/hf2";
-  options_.output = root_ + "/run2";
+  options_.input = At("hf2");
+  options_.output = At("run2");
   ASSERT_TRUE(ImportHuggingFace(options_).ok());
   const auto one = ckpt::Checkpoint::Open(first);
   const auto two = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
@@ -133,15 +129,15 @@ TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
       }
       model_.Tensor(name).entry.dtype = dtype;
       model_.Tensor(name).bytes = BytesOf(bits);
-      fs::remove_all(root_ + "/run");
-      ASSERT_TRUE(Import().ok());
+      Remove({"run"});
+      ASSERT_EQ(Import(), absl::OkStatus());
       EXPECT_EQ(BytesOf(Imported(name)), BytesOf(expected)) << Name(dtype) << " from " << first;
     }
   }
 }
 
 TEST_F(ImportTest, WeightsInSeveralFilesAreTheSame) {
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   const auto whole = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
   fs::remove(Input("model.safetensors"));
   Json map;
@@ -155,22 +151,21 @@ TEST_F(ImportTest, WeightsInSeveralFilesAreTheSame) {
   }
   const std::string index = Input("model.safetensors.index.json");
   WriteFile(index, Json({{"weight_map", map}}).dump());
-  options_.output = root_ + "/run2";
-  const absl::Status imported = ImportHuggingFace(options_);
-  ASSERT_TRUE(imported.ok()) << imported;
+  options_.output = At("run2");
+  ASSERT_EQ(ImportHuggingFace(options_), absl::OkStatus());
   const auto parts = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
   EXPECT_EQ(*whole->StateDigest(), *parts->StateDigest());
 
-  options_.output = root_ + "/run3";
-  map["transformer.mask_emb"] = "part1.safetensors";
-  WriteFile(index, Json({{"weight_map", map}}).dump());
-  ExpectRefused(kExitData, {index, "'transformer.mask_emb' is not in 'part1.safetensors'"});
-  map["transformer.mask_emb"] = "../part0.safetensors";
-  WriteFile(index, Json({{"weight_map", map}}).dump());
-  ExpectRefused(kExitData, {index, "not in this directory"});
-  map["transformer.mask_emb"] = "part9.safetensors";
-  WriteFile(index, Json({{"weight_map", map}}).dump());
-  ExpectRefused(kExitData, {index, "'part9.safetensors' that it names is missing"});
+  options_.output = At("run3");
+  const std::pair<const char*, const char*> faults[] = {
+      {"part1.safetensors", "'transformer.mask_emb' is not in 'part1.safetensors'"},
+      {"../part0.safetensors", "not in this directory"},
+      {"part9.safetensors", "'part9.safetensors' that it names is missing"}};
+  for (const auto& [file, message] : faults) {
+    map["transformer.mask_emb"] = file;
+    WriteFile(index, Json({{"weight_map", map}}).dump());
+    ExpectRefused(kExitData, {index, message});
+  }
   WriteFile(index, "{\"weight_map\": 3}");
   ExpectRefused(kExitData, {index, "no object 'weight_map'"});
 }
@@ -179,19 +174,18 @@ TEST_F(ImportTest, TheOutputMayBeRepeatedButNotItsOwn) {
   HfTensor output = model_.Tensor("transformer.word_embedding.weight");
   output.entry.name = "lm_loss.weight";
   model_.tensors.push_back(output);
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   // Only under the output's name, as some writers keep the two.
   model_.Remove("transformer.word_embedding.weight");
-  options_.output = root_ + "/run2";
-  ASSERT_TRUE(Import().ok());
+  options_.output = At("run2");
+  ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_EQ(BytesOf(Imported("transformer.word_embedding.weight")), output.bytes);
 
   model_ = HfDirectory();
   output.bytes[4 * 20 + 2] ^= 1;
   model_.tensors.push_back(output);
-  model_.Write(options_.input);
-  options_.output = root_ + "/run3";
-  ExpectRefused(kExitData, {"'lm_loss.weight' has", "as element 20", "must be the word embedding"});
+  options_.output = At("run3");
+  ExpectModelRefused({"'lm_loss.weight' has", "as element 20", "must be the word embedding"});
 }
 
 TEST_F(ImportTest, SharedRelativeBiasesMustBeEqualInAllLayers) {
@@ -200,27 +194,25 @@ TEST_F(ImportTest, SharedRelativeBiasesMustBeEqualInAllLayers) {
     model_.Tensor(absl::StrCat("transformer.layer.1.rel_attn.", name)).bytes =
         model_.Tensor(absl::StrCat("transformer.layer.0.rel_attn.", name)).bytes;
   }
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_EQ(BytesOf(Imported("transformer.layer.1.rel_attn.r_s_bias")),
             model_.Tensor("transformer.layer.0.rel_attn.r_s_bias").bytes);
-  options_.output = root_ + "/run2";
+  options_.output = At("run2");
   model_.Tensor("transformer.layer.1.rel_attn.r_s_bias").bytes[3] ^= 1;
-  model_.Write(options_.input);
-  ExpectRefused(kExitData, {"'transformer.layer.1.rel_attn.r_s_bias' has", "set untie_r to true"});
+  ExpectModelRefused({"'transformer.layer.1.rel_attn.r_s_bias' has", "set untie_r to true"});
 }
 
 TEST_F(ImportTest, HeadsOfOtherTasksAreNamedAndLeftOut) {
   model_.Add("logits_proj.weight", {2, 8}, 0);
   model_.Add("sequence_summary.summary.weight", {8, 8}, 0);
   ::testing::internal::CaptureStdout();
-  const absl::Status imported = Import();
+  EXPECT_EQ(Import(), absl::OkStatus());
   const std::string said = ::testing::internal::GetCapturedStdout();
-  ASSERT_TRUE(imported.ok()) << imported;
   EXPECT_THAT(said, HasSubstr("sequence_summary.summary.weight"));
   EXPECT_THAT(said, HasSubstr("logits_proj.weight"));
   ASSERT_TRUE(Export("again").ok());
   EXPECT_EQ(
-      ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors")->Find("logits_proj.weight"),
+      ckpt::SafetensorsReader::Open(At("again/model.safetensors"))->Find("logits_proj.weight"),
       nullptr);
 }
 
@@ -237,13 +229,11 @@ class ImportHeadTest : public ImportTest {
 
 TEST_F(ImportHeadTest, ANextSentenceHeadComesAndGoesByteForByte) {
   AddHead();
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
-  const auto reader = ckpt::SafetensorsReader::Open(root_ + "/again/model.safetensors");
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_EQ(reader->tensors().size(), model_.tensors.size());
-  for (const HfTensor& tensor : model_.tensors)
-    EXPECT_EQ(BytesOf(Imported(tensor.entry.name)), tensor.bytes) << tensor.entry.name;
+  const auto reader = ckpt::SafetensorsReader::Open(At("again/model.safetensors")).value();
+  EXPECT_EQ(reader.tensors().size(), model_.tensors.size());
+  ExpectHas("again", model_.tensors);
 }
 
 TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
@@ -251,15 +241,14 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   model_.config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
   model_.config["summary_activation"] = nullptr;
   ::testing::internal::CaptureStdout();
-  const absl::Status imported = Import();
+  EXPECT_EQ(Import(), absl::OkStatus());
   const std::string said = ::testing::internal::GetCapturedStdout();
-  ASSERT_TRUE(imported.ok()) << imported;
   EXPECT_THAT(said, HasSubstr("note: the next-sentence head is randomly initialised (train.seed)"));
-  const auto config = LoadRunConfig(RunDirectory(options_.output).config, {});
-  ASSERT_TRUE(config.ok() && config->model.next_sentence_head) << config.status();
-  const ParameterLayout layout(config->model, 14);
+  const RunConfig config = ConfigOf();
+  EXPECT_TRUE(config.model.next_sentence_head);
+  const ParameterLayout layout(config.model, 14);
   std::vector<float> scratch(layout.num_elements());
-  InitializeParameters(layout, config->model, 5, 0, layout.num_elements(), scratch.data());
+  InitializeParameters(layout, config.model, 5, 0, layout.num_elements(), scratch.data());
   for (const char* name : {"sequence_summary.summary.weight", "logits_proj.weight"}) {
     const ParameterInfo& info = layout.Find(name);
     const std::vector<float> drawn = Imported(name);
@@ -272,7 +261,7 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   }
   // What transformers needs to make the same head.
   ASSERT_TRUE(Export("again").ok());
-  const Json again = Json::parse(*ReadWholeFile(root_ + "/again/config.json"));
+  const Json again = JsonOf("again/config.json");
   EXPECT_FALSE(again.contains("id2label")) << "three names for two classes";
   EXPECT_EQ(again["summary_activation"], "tanh");
 }
@@ -280,60 +269,48 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
 TEST_F(ImportHeadTest, AnotherHeadIsRefused) {
   AddHead();
   model_.config["summary_type"] = "mean";
-  model_.Write(options_.input);
-  ExpectRefused(kExitData,
-                {"config.json", "'summary_type' is \"mean\", not \"last\"", "leave out"});
+  ExpectModelRefused({"config.json", "'summary_type' is \"mean\", not \"last\"", "leave out"});
   model_.config["summary_type"] = "last";
   model_.config["summary_activation"] = nullptr;
-  model_.Write(options_.input);
-  ExpectRefused(kExitData, {"'summary_activation' is \"none\", not \"tanh\""});
+  ExpectModelRefused({"'summary_activation' is \"none\", not \"tanh\""});
   model_.config.erase("summary_activation");
   model_.Remove("logits_proj.bias");
-  model_.Write(options_.input);
-  ExpectRefused(kExitData,
-                {"no tensor 'logits_proj.bias' [2]", "leave out objective.next_sentence"});
+  ExpectModelRefused({"no tensor 'logits_proj.bias' [2]", "leave out objective.next_sentence"});
   model_.Add("logits_proj.bias", {3}, 1);
-  model_.Write(options_.input);
-  ExpectRefused(kExitData, {"'logits_proj.bias' is [3]", "leave out objective.next_sentence"});
+  ExpectModelRefused({"'logits_proj.bias' is [3]", "leave out objective.next_sentence"});
   model_.Remove("transformer.mask_emb");
-  model_.Write(options_.input);
-  const absl::Status other = ImportHuggingFace(options_);
-  EXPECT_THAT(std::string(other.message()),
-              AllOf(HasSubstr("mask_emb"), Not(HasSubstr("objective"))));
+  EXPECT_THAT(Import(), AllOf(Says("mask_emb"), Not(Says("objective"))));
 }
 
 TEST_F(ImportHeadTest, TheFirstStartCanNeitherAddNorDropIt) {
-  ASSERT_TRUE(Import().ok());
-  const auto imported = LoadRunConfig(RunDirectory(options_.output).config, {});
-  ASSERT_TRUE(imported.ok()) << imported.status();
-  RunConfig now = *imported;
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const RunConfig imported = ConfigOf();
+  RunConfig now = imported;
   ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", now).ok());
-  for (const auto& [weights, wanted] : {std::pair(*imported, now), std::pair(now, *imported)}) {
-    const absl::Status status = CheckFirstStart(options_.output, weights, wanted, {});
-    EXPECT_EQ(ExitStatusFor(status), kExitUsage);
-    EXPECT_THAT(std::string(status.message()),
-                HasSubstr(absl::StrCat("import them again with --set objective.next_sentence=",
+  for (const auto& [weights, wanted] : {std::pair(imported, now), std::pair(now, imported)}) {
+    EXPECT_THAT(
+        CheckFirstStart(options_.output, weights, wanted, {}),
+        Exits(kExitUsage, absl::StrCat("import them again with --set objective.next_sentence=",
                                        wanted.objective.next_sentence ? "true" : "false")));
   }
 }
 
 TEST_F(ImportTest, SettingsComeFromTheFileAndTheModelFromTheWeights) {
-  options_.config = root_ + "/my.toml";
+  options_.config = At("my.toml");
   WriteFile(options_.config, "[optimizer]\nlearning_rate = 0.5\n[model]\nnum_layers = 2\n");
   options_.overrides = {"train.steps=7", "model.activation=gelu_erf"};
-  ASSERT_TRUE(Import().ok());
-  const auto config = LoadRunConfig(RunDirectory(options_.output).config, {});
-  ASSERT_TRUE(config.ok()) << config.status();
-  EXPECT_EQ(config->model.model_dim, 8);
-  EXPECT_EQ(config->model.head_dim, 4);
-  EXPECT_EQ(config->model.activation, kernels::Activation::kGeluErf);
-  EXPECT_EQ(config->optimizer.learning_rate, 0.5);
-  EXPECT_EQ(config->train.steps, 7);
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const RunConfig config = ConfigOf();
+  EXPECT_EQ(config.model.model_dim, 8);
+  EXPECT_EQ(config.model.head_dim, 4);
+  EXPECT_EQ(config.model.activation, kernels::Activation::kGeluErf);
+  EXPECT_EQ(config.optimizer.learning_rate, 0.5);
+  EXPECT_EQ(config.train.steps, 7);
 }
 
 TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
   model_.Write(options_.input);
-  options_.config = root_ + "/my.toml";
+  options_.config = At("my.toml");
   WriteFile(options_.config, "[model]\nnum_layers = 3\n");
   ExpectRefused(kExitUsage, {options_.config, "model.num_layers = 3", "model.num_layers = 2",
                              "config.json: n_layer"});
@@ -347,7 +324,7 @@ TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
 }
 
 TEST_F(ImportTest, AnImportedRunNeverStartsFromRandomWeights) {
-  ASSERT_TRUE(Import().ok());
+  ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_TRUE(CheckResume(options_.output, ResumeMode::kRequired).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(CheckResume(options_.output, ResumeMode::kNever)));
   fs::remove_all(ckpt::CheckpointPath(options_.output, 0));
@@ -355,32 +332,27 @@ TEST_F(ImportTest, AnImportedRunNeverStartsFromRandomWeights) {
 }
 
 TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
-  ASSERT_TRUE(Import().ok());
-  const auto imported = LoadRunConfig(RunDirectory(options_.output).config, {});
-  ASSERT_TRUE(imported.ok()) << imported.status();
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const RunConfig imported = ConfigOf();
   data::DatasetIndex dataset;
   dataset.tokenizer_digest = DigestOf(*ReadWholeFile(Input("spiece.model"))).Hex();
-  RunConfig now = *imported;
+  RunConfig now = imported;
   now.train.steps = 5;
   now.model.mem_len = 3;
   now.model.dropout = 0.3;
-  EXPECT_TRUE(CheckFirstStart(options_.output, *imported, now, dataset).ok());
+  EXPECT_TRUE(CheckFirstStart(options_.output, imported, now, dataset).ok());
   now.model.clamp_len = 12;
-  const absl::Status other_model = CheckFirstStart(options_.output, *imported, now, dataset);
-  EXPECT_EQ(ExitStatusFor(other_model), kExitUsage);
-  EXPECT_THAT(std::string(other_model.message()), HasSubstr("model.clamp_len = 12"));
+  EXPECT_THAT(CheckFirstStart(options_.output, imported, now, dataset),
+              Exits(kExitUsage, "model.clamp_len = 12"));
   // tokenizer_config.json says do_lower_case.
   dataset.settings["case"] = "uncased";
-  EXPECT_TRUE(CheckFirstStart(options_.output, *imported, *imported, dataset).ok());
+  EXPECT_TRUE(CheckFirstStart(options_.output, imported, imported, dataset).ok());
   dataset.settings["case"] = "cased";
-  const absl::Status other_case = CheckFirstStart(options_.output, *imported, *imported, dataset);
-  EXPECT_EQ(ExitStatusFor(other_case), kExitData);
-  EXPECT_THAT(std::string(other_case.message()), HasSubstr("spiece.model --case uncased"));
+  EXPECT_THAT(CheckFirstStart(options_.output, imported, imported, dataset),
+              Exits(kExitData, "spiece.model --case uncased"));
   dataset.tokenizer_digest = "another";
-  const absl::Status other_words = CheckFirstStart(options_.output, *imported, *imported, dataset);
-  EXPECT_EQ(ExitStatusFor(other_words), kExitData);
-  EXPECT_THAT(std::string(other_words.message()),
-              HasSubstr("anyorder prep --vocab " + options_.output + "/spiece.model"));
+  EXPECT_THAT(CheckFirstStart(options_.output, imported, imported, dataset),
+              Exits(kExitData, "anyorder prep --vocab " + options_.output + "/spiece.model"));
 }
 
 TEST_F(ImportTest, OutputsThatAreNotEmptyStayAsTheyAre) {

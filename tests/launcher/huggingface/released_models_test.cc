@@ -16,7 +16,7 @@
 
 #include "core/network/tensors/parameters.h"
 #include "launcher/huggingface/hf_model.h"
-#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/launcher/huggingface/foreign_models.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -32,6 +32,12 @@ struct Released {
 
   void Add(const std::string& tensor, const Json& shape) { tensors.emplace_back(tensor, shape); }
   void AddVector(const std::string& tensor, int64_t size) { Add(tensor, Json::array({size})); }
+  void AddAll(const ForeignShape& shape) {
+    for (const ckpt::SafetensorsEntry& entry : ForeignTensors(shape)) {
+      Json& sizes = tensors.emplace_back(entry.name, Json::array()).second;
+      for (int dim = 0; dim < entry.shape.rank(); ++dim) sizes.push_back(entry.shape[dim]);
+    }
+  }
   // ".weight" of this shape, and ".bias".
   void AddDense(const std::string& tensor, int64_t rows, int64_t columns, int64_t bias) {
     Add(tensor + ".weight", {rows, columns});
@@ -168,29 +174,16 @@ Released LlamaLike(const char* type, const LlamaSizes& s, bool is_tied, const st
   "tie_word_embeddings": )",
                    is_tied ? "true" : "false", ", ", rest, "}"),
       parameters};
-  const std::string kind = type;
-  model.Add("model.embed_tokens.weight", {s.vocabulary, s.dim});
-  if (absl::StrContains(rest, "TwoStream")) model.Add("model.query_embed", {1, 1, s.dim});
-  for (int64_t layer = 0; layer < s.layers; ++layer) {
-    const std::string at = absl::StrCat("model.layers.", layer, ".");
-    const int64_t queries = s.heads * s.head_dim, keys = s.key_heads * s.head_dim;
-    for (const auto& [name, rows] : {std::pair("q", queries), {"k", keys}, {"v", keys}}) {
-      model.Add(absl::StrCat(at, "self_attn.", name, "_proj.weight"), {rows, s.dim});
-      if (kind == "qwen2" || kind == "Dream")
-        model.AddVector(absl::StrCat(at, "self_attn.", name, "_proj.bias"), rows);
-    }
-    model.Add(at + "self_attn.o_proj.weight", {s.dim, queries});
-    for (const char* name : {"q", "k"})
-      if (kind == "qwen3")
-        model.AddVector(absl::StrCat(at, "self_attn.", name, "_norm.weight"), s.head_dim);
-    model.AddVector(at + "input_layernorm.weight", s.dim);
-    model.AddVector(at + "post_attention_layernorm.weight", s.dim);
-    model.Add(at + "mlp.gate_proj.weight", {s.ffn, s.dim});
-    model.Add(at + "mlp.up_proj.weight", {s.ffn, s.dim});
-    model.Add(at + "mlp.down_proj.weight", {s.dim, s.ffn});
-  }
-  model.AddVector("model.norm.weight", s.dim);
-  if (!is_tied) model.Add("lm_head.weight", {s.vocabulary, s.dim});
+  model.AddAll({.model_type = type,
+                .layers = s.layers,
+                .dim = s.dim,
+                .heads = s.heads,
+                .key_heads = s.key_heads,
+                .head_dim = s.head_dim,
+                .ffn = s.ffn,
+                .vocab = s.vocabulary,
+                .storing = is_tied ? Storing::kTied : Storing::kUntied,
+                .is_two_stream = absl::StrContains(rest, "TwoStream")});
   return model;
 }
 
@@ -220,7 +213,6 @@ std::vector<Released> Llamas() {
 }
 
 Released Llada() {
-  const int64_t d = 4096, ffn = 12288, vocabulary = 126464;
   Released model = {
       "LLaDA-8B",
       R"({"activation_type": "silu", "alibi": false, "architectures": ["LLaDAModelLM"],
@@ -233,19 +225,14 @@ Released Llada() {
   "residual_dropout": 0.0, "rms_norm_eps": 1e-05, "rope": true, "rope_full_precision": true,
   "rope_theta": 500000.0, "scale_logits": false, "vocab_size": 126464, "weight_tying": false})",
       8'015'581'184};
-  model.Add("model.transformer.wte.weight", {vocabulary, d});
-  for (int64_t layer = 0; layer < 32; ++layer) {
-    const std::string at = absl::StrCat("model.transformer.blocks.", layer, ".");
-    for (const char* name : {"q_proj", "k_proj", "v_proj", "attn_out"})
-      model.Add(absl::StrCat(at, name, ".weight"), {d, d});
-    model.Add(at + "ff_proj.weight", {ffn, d});
-    model.Add(at + "up_proj.weight", {ffn, d});
-    model.Add(at + "ff_out.weight", {d, ffn});
-    model.AddVector(at + "attn_norm.weight", d);
-    model.AddVector(at + "ff_norm.weight", d);
-  }
-  model.AddVector("model.transformer.ln_f.weight", d);
-  model.Add("model.transformer.ff_out.weight", {vocabulary, d});
+  model.AddAll({.model_type = "llada",
+                .layers = 32,
+                .dim = 4096,
+                .heads = 32,
+                .key_heads = 32,
+                .head_dim = 128,
+                .ffn = 12288,
+                .vocab = 126464});
   return model;
 }
 
@@ -257,23 +244,12 @@ Released Mdlm() {
   "hidden_dim": 768, "model_length": 1024, "model_type": "mdlm", "n_blocks": 12, "n_heads": 12,
   "time_conditioning": false, "torch_dtype": "float32", "vocab_size": 50258})",
                     2 * vocabulary * d + vocabulary + 12 * block + 2 * d};
-  model.Add("backbone.vocab_embed.embedding", {vocabulary, d});
-  model.AddDense("backbone.sigma_map.mlp.0", 128, 256, 128);
-  model.AddDense("backbone.sigma_map.mlp.2", 128, 128, 128);
-  model.AddVector("backbone.rotary_emb.inv_freq", 32);
-  for (int64_t layer = 0; layer < 12; ++layer) {
-    const std::string at = absl::StrCat("backbone.blocks.", layer, ".");
-    model.AddVector(at + "norm1.weight", d);
-    model.Add(at + "attn_qkv.weight", {3 * d, d});
-    model.Add(at + "attn_out.weight", {d, d});
-    model.AddVector(at + "norm2.weight", d);
-    model.AddDense(at + "mlp.0", 4 * d, d, 4 * d);
-    model.AddDense(at + "mlp.2", d, 4 * d, d);
-    model.AddDense(at + "adaLN_modulation", 6 * d, 128, 6 * d);
-  }
-  model.AddVector("backbone.output_layer.norm_final.weight", d);
-  model.AddDense("backbone.output_layer.adaLN_modulation", 2 * d, 128, 2 * d);
-  model.AddDense("backbone.output_layer.linear", vocabulary, d, vocabulary);
+  model.AddAll({.model_type = "mdlm",
+                .layers = 12,
+                .dim = d,
+                .heads = 12,
+                .vocab = vocabulary,
+                .condition = 128});
   return model;
 }
 
@@ -306,11 +282,10 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
   for (Released& released : all) {
     SCOPED_TRACE(released.name);
     const TemporaryDirectory directory;
-    const absl::StatusOr<HfConfig> config = ParseHfConfig(released.config, "config.json");
-    ASSERT_TRUE(config.ok()) << config.status();
-    const ParameterLayout layout(config->model, config->vocab_size);
+    const HfConfig config = ParseHfConfig(released.config, "config.json").value();
+    const ParameterLayout layout(config.model, config.vocab_size);
     // Every network has a mask embedding, which only functions of two streams use.
-    const bool is_used = config->family == &XlnetFamily() || config->family == &A3Family();
+    const bool is_used = config.family == &XlnetFamily() || config.family == &A3Family();
     const int64_t unused = is_used ? 0 : layout.Find("transformer.mask_emb").shape.num_elements();
     EXPECT_EQ(layout.num_elements() - unused, released.parameters);
 
@@ -319,18 +294,18 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
       WriteWithoutValues(path, released.tensors);
       const absl::StatusOr<HfWeights> weights = HfWeights::Open(directory.path());
       if (!weights.ok()) return weights.status();
-      TensorTable expected = config->family->Tensors(config->model, layout);
-      config->family->FitTensors(*config, expected);
+      TensorTable expected = config.family->Tensors(config.model, layout);
+      config.family->FitTensors(config, expected);
       // As import does it.
       for (FileTensor& tensor : expected)
-        if (weights->IsBare(*config->family))
-          tensor.name = std::string(absl::StripPrefix(tensor.name, config->family->names().prefix));
-      const absl::StatusOr<HfWeights::Findings> found = weights->Check(*config->family, expected);
+        if (weights->IsBare(*config.family))
+          tensor.name = std::string(absl::StripPrefix(tensor.name, config.family->names().prefix));
+      const absl::StatusOr<HfWeights::Findings> found = weights->Check(*config.family, expected);
       EXPECT_TRUE(!found.ok() || found->left_out.empty());
       return found.status();
     };
     EXPECT_TRUE(check().ok()) << check();
-    released.tensors.back().second = Json::array({config->model.model_dim + 1});
+    released.tensors.back().second = Json::array({config.model.model_dim + 1});
     EXPECT_FALSE(check().ok()) << "a shape is not compared";
     released.tensors.pop_back();
     EXPECT_FALSE(check().ok()) << "a tensor may be missing";

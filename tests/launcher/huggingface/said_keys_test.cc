@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -19,13 +18,12 @@
 
 #include "core/train/run/field_text.h"
 #include "launcher/huggingface/hf_model.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using ::testing::AllOf;
-using ::testing::HasSubstr;
 
 std::set<std::string> Words(const std::string& text) {
   return absl::StrSplit(text, ' ', absl::SkipEmpty());
@@ -189,15 +187,14 @@ TEST(SaidKeysTest, EveryKeyComesBackOrIsRefused) {
       if (unused.count(key) != 0) {
         EXPECT_EQ(status, absl::OkStatus());
       } else if (said.count(key) == 0) {
-        EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat("model.", key, " is ")));
+        EXPECT_THAT(status, Says(absl::StrCat("model.", key, " is ")));
       } else if (status.ok()) {
         missing.erase(key);
         const std::string text = HfConfigText(*family, run, 300, DType::kFloat32, {});
-        const auto read = ParseHfConfig(text, "written");
-        ASSERT_TRUE(read.ok()) << read.status();
+        const auto read = ParseHfConfig(text, "written").value();
         RunConfig again = run;
-        again.model = read->model;
-        if (read->gelu_is_open) again.model.activation = run.model.activation;
+        again.model = read.model;
+        if (read.gelu_is_open) again.model.activation = run.model.activation;
         std::map<std::string, std::string> came = FunctionOf(again), went = FunctionOf(run);
         for (const std::string& apart : unused) went[apart] = came[apart];
         for (const std::string& apart : Words(kReplaced)) went[apart] = came[apart];
@@ -221,12 +218,10 @@ TEST(SaidKeysTest, AFileThatSaysAnotherFunctionIsRefused) {
   other.model.rope_base = 7;
   other.model.num_kv_heads = 2;
   const auto read =
-      ParseHfConfig(HfConfigText(Qwen2Family(), other, 30, DType::kFloat32, {}), "written");
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(CheckSays(*read, other, /*trained=*/true), absl::OkStatus());
-  EXPECT_THAT(std::string(CheckSays(*read, run, /*trained=*/true).message()),
-              AllOf(HasSubstr("model.num_kv_heads is 0, not 2; "),
-                    HasSubstr("model.rope_base is 1e+04, not 7.0; ")));
+      ParseHfConfig(HfConfigText(Qwen2Family(), other, 30, DType::kFloat32, {}), "written").value();
+  EXPECT_EQ(CheckSays(read, other, /*trained=*/true), absl::OkStatus());
+  EXPECT_THAT(CheckSays(read, run, /*trained=*/true),
+              Says("model.num_kv_heads is 0, not 2; ", "model.rope_base is 1e+04, not 7.0; "));
 }
 
 // Windows that training has widened are written, and stay as they were said where they are the

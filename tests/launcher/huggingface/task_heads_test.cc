@@ -4,32 +4,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
-#include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/hf_model.h"
-#include "tests/launcher/huggingface/hf_directory.h"
-#include "tests/testing/temporary_directory.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int64_t kDim = 8;  // of HfDirectory
 
-class TaskHeadTest : public ::testing::Test {
+class TaskHeadTest : public ::testing::Test, protected MadeModelDirectory {
  protected:
   // The directory as a class for a task has it: without the language model's bias.
   void Become(const char* architecture) {
@@ -58,50 +51,19 @@ class TaskHeadTest : public ::testing::Test {
     model_.Add("end_logits.LayerNorm.weight", {kDim}, 66);
     model_.Add("end_logits.LayerNorm.bias", {kDim}, 67);
   }
-  absl::Status Import(const std::vector<std::string>& overrides = {}) {
-    fs::remove_all(root_);
-    fs::create_directories(root_);
-    model_.Write(root_ + "/hf");
-    ::testing::internal::CaptureStdout();
-    const absl::Status status = ImportHuggingFace({root_ + "/hf", root_ + "/run", "", overrides});
-    said_ = ::testing::internal::GetCapturedStdout();
-    return status;
-  }
   void ExpectRefused(const std::vector<std::string>& overrides, const std::string& part) {
-    const absl::Status status = Import(overrides);
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-    EXPECT_FALSE(fs::exists(root_ + "/run"));
-  }
-  absl::Status Export(ExportFormat format = ExportFormat::kHuggingFace) const {
-    fs::remove_all(root_ + "/out");
-    return ExportModel({root_ + "/run", -1, root_ + "/out", format});
-  }
-  ObjectiveConfig Objective() const {
-    const auto config = LoadRunConfig(RunDirectory(root_ + "/run").config, {});
-    EXPECT_TRUE(config.ok()) << config.status();
-    return config.ok() ? config->objective : ObjectiveConfig();
-  }
-  Json Exported() const { return Json::parse(*ReadWholeFile(root_ + "/out/config.json")); }
-  std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
-    return StoredValues(root_ + "/" + directory, name);
+    EXPECT_THAT(Import(overrides), Exits(kExitData, part));
+    EXPECT_FALSE(fs::exists(At("run")));
   }
   // Every tensor of the input, but for one, and nothing else.
   void ExpectTheSameTensors(const std::string& but = "") const {
-    const auto out = ckpt::SafetensorsReader::Open(root_ + "/out/model.safetensors");
-    ASSERT_TRUE(out.ok()) << out.status();
-    EXPECT_EQ(out->tensors().size(), model_.tensors.size());
-    for (const HfTensor& tensor : model_.tensors) {
-      const std::string& name = tensor.entry.name;
-      if (name == but) continue;
-      EXPECT_EQ(ValuesIn("out", name), ValuesIn("hf", name)) << name;
-    }
+    const auto out = ckpt::SafetensorsReader::Open(At("out/model.safetensors")).value();
+    EXPECT_EQ(out.tensors().size(), model_.tensors.size());
+    std::vector<HfTensor> expected = model_.tensors;
+    std::erase_if(expected, [&](const HfTensor& tensor) { return tensor.entry.name == but; });
+    ExpectHas("out", expected);
   }
-
-  const TemporaryDirectory directory_;
-  const std::string root_ = directory_.path() + "/work";
-  HfDirectory model_;
-  std::string said_;
+  Json Exported() const { return JsonOf("out/config.json"); }
 };
 
 TEST_F(TaskHeadTest, ClassesComeAndGoWithTheirNames) {
@@ -109,12 +71,12 @@ TEST_F(TaskHeadTest, ClassesComeAndGoWithTheirNames) {
   AddSummary(3);
   model_.config["id2label"] = {{"0", "no"}, {"1", "perhaps"}, {"2", "yes"}};
   ASSERT_EQ(Import(), absl::OkStatus());
-  const ObjectiveConfig objective = Objective();
+  const ObjectiveConfig objective = ConfigOf().objective;
   EXPECT_EQ(objective.name, "xlnet_finetuning");
   EXPECT_EQ(objective.num_classes, 3);
   EXPECT_TRUE(objective.pooler && objective.head_bias);
   EXPECT_THAT(said_, HasSubstr("the language model's bias is randomly initialised"));
-  ASSERT_EQ(Export(), absl::OkStatus());
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   ExpectTheSameTensors();
   EXPECT_EQ(Exported()["architectures"][0], "XLNetForSequenceClassification");
   EXPECT_EQ(Exported()["id2label"], model_.config["id2label"]);
@@ -125,10 +87,10 @@ TEST_F(TaskHeadTest, AnotherObjectiveLeavesTheHeadOut) {
   model_.Add("lm_loss.bias", {14}, 40);  // which pretraining needs
   AddSummary(2);
   ASSERT_EQ(Import({"objective.name=permutation_lm"}), absl::OkStatus());
-  EXPECT_FALSE(Objective().pooler);
+  EXPECT_FALSE(ConfigOf().objective.pooler);
   EXPECT_THAT(said_, HasSubstr("left out, because pretraining does not use it: seq"));
   ASSERT_EQ(Import({"objective.next_sentence=true"}), absl::OkStatus());
-  EXPECT_EQ(Objective().name, "permutation_lm");
+  EXPECT_EQ(ConfigOf().objective.name, "permutation_lm");
 }
 
 TEST_F(TaskHeadTest, OneClassIsAScore) {
@@ -136,7 +98,7 @@ TEST_F(TaskHeadTest, OneClassIsAScore) {
   AddSummary(1);
   model_.config["id2label"] = {{"0", "LABEL_0"}};
   ASSERT_EQ(Import({"objective.task=similarity"}), absl::OkStatus());
-  ASSERT_EQ(Export(), absl::OkStatus());
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   ExpectTheSameTensors();
   EXPECT_EQ(Exported()["problem_type"], "regression");
 }
@@ -145,8 +107,8 @@ TEST_F(TaskHeadTest, TheBiasOfChoicesIsIgnoredAndWrittenAsZero) {
   Become("XLNetForMultipleChoice");
   AddSummary(1);
   ASSERT_EQ(Import({"objective.num_classes=5"}), absl::OkStatus());
-  EXPECT_EQ(Objective().task, ExampleTask::kMultipleChoice);
-  ASSERT_EQ(Export(), absl::OkStatus());
+  EXPECT_EQ(ConfigOf().objective.task, ExampleTask::kMultipleChoice);
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   ExpectTheSameTensors("logits_proj.bias");
   EXPECT_EQ(ValuesIn("out", "logits_proj.bias"), std::vector<float>{0});
   EXPECT_EQ(Exported()["num_choices"], 5);
@@ -157,19 +119,19 @@ TEST_F(TaskHeadTest, MatricesOfTwoStatesAreCut) {
   Become("XLNetForQuestionAnswering");
   AddQuestions();
   ASSERT_EQ(Import(), absl::OkStatus());
-  const ObjectiveConfig objective = Objective();
+  const ObjectiveConfig objective = ConfigOf().objective;
   EXPECT_EQ(objective.task, ExampleTask::kSpans);
   EXPECT_EQ(objective.span_head, SpanHeadKind::kConditional);
   EXPECT_TRUE(objective.answer_class);
-  ASSERT_EQ(Export(ExportFormat::kSafetensors), absl::OkStatus());
+  ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
   const std::vector<float> theirs = ValuesIn("hf", "end_logits.dense_0.weight");
-  const std::vector<float> ours = ValuesIn("out", "end_logits.dense_0.weight");
+  const std::vector<float> ours = ValuesIn("ours", "end_logits.dense_0.weight");
   ASSERT_EQ(ours.size(), theirs.size());
   for (size_t input = 0; input < 2; ++input)
     for (size_t i = 0; i < kDim; ++i)
       for (size_t j = 0; j < kDim; ++j)
         EXPECT_EQ(ours[(input * kDim + i) * kDim + j], theirs[(2 * i + input) * kDim + j]);
-  ASSERT_EQ(Export(), absl::OkStatus());
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   ExpectTheSameTensors();
 }
 
@@ -178,13 +140,13 @@ TEST_F(TaskHeadTest, WithoutAnswerClassItIsZerosAndStaysOut) {
   Become("XLNetForQuestionAnswering");
   AddQuestions();
   ASSERT_EQ(Import({"objective.answer_class=false"}), absl::OkStatus());
-  ASSERT_EQ(Export(), absl::OkStatus());
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   EXPECT_EQ(ValuesIn("out", "answer_class.dense_0.weight"), std::vector<float>(2 * kDim * kDim));
   EXPECT_EQ(ValuesIn("out", "answer_class.dense_1.weight"), std::vector<float>(kDim));
   EXPECT_EQ(Exported()["answer_class"], false);
   model_.config["answer_class"] = false;
   ASSERT_EQ(Import(), absl::OkStatus());
-  EXPECT_FALSE(Objective().answer_class);
+  EXPECT_FALSE(ConfigOf().objective.answer_class);
 }
 
 TEST_F(TaskHeadTest, ClassesOfWordsComeAndGoWithTheirNames) {
@@ -192,21 +154,21 @@ TEST_F(TaskHeadTest, ClassesOfWordsComeAndGoWithTheirNames) {
   AddTags(3);
   model_.config["id2label"] = {{"0", "O"}, {"1", "B-X"}, {"2", "I-X"}};
   ASSERT_EQ(Import(), absl::OkStatus());
-  const ObjectiveConfig objective = Objective();
+  const ObjectiveConfig objective = ConfigOf().objective;
   EXPECT_EQ(objective.name, "xlnet_finetuning");
   EXPECT_EQ(objective.task, ExampleTask::kTokens);
   EXPECT_EQ(objective.num_classes, 3);
   EXPECT_FALSE(objective.pooler);
   EXPECT_TRUE(objective.head_bias);
   EXPECT_EQ(objective.classifier_dropout, 0.0);  // it has none of its own
-  ASSERT_EQ(Export(), absl::OkStatus());
+  ASSERT_EQ(Export("out"), absl::OkStatus());
   ExpectTheSameTensors();
   EXPECT_EQ(Exported()["architectures"][0], "XLNetForTokenClassification");
   EXPECT_EQ(Exported()["id2label"], model_.config["id2label"]);
   EXPECT_FALSE(Exported().contains("summary_type"));
-  ASSERT_EQ(Export(ExportFormat::kSafetensors), absl::OkStatus());
-  EXPECT_EQ(ValuesIn("out", "task_head.weight"), ValuesIn("hf", "classifier.weight"));
-  EXPECT_EQ(ValuesIn("out", "task_head.bias"), ValuesIn("hf", "classifier.bias"));
+  ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
+  EXPECT_EQ(ValuesIn("ours", "task_head.weight"), ValuesIn("hf", "classifier.weight"));
+  EXPECT_EQ(ValuesIn("ours", "task_head.bias"), ValuesIn("hf", "classifier.bias"));
 }
 
 TEST_F(TaskHeadTest, ClassesOfWordsOfAnotherNumberOrInPartAreRefused) {
@@ -234,60 +196,60 @@ TEST_F(TaskHeadTest, OtherHeadsAndHalfHeadsAreRefused) {
 }
 
 // What no class of transformers holds is said with the setting's name.
-TEST(TaskObstaclesTest, AreNamed) {
-  RunConfig config;
-  const auto refused = [&config](const HfFamily& family) {
-    config.Resolve();
-    return std::string(CheckFamily(family, config).message());
-  };
-  config.objective.name = "xlnet_finetuning";
-  config.objective.num_classes = 3;
-  EXPECT_THAT(refused(XlnetFamily()),
-              AllOf(HasSubstr("XLNetForSequenceClassification cannot represent this model"),
-                    HasSubstr("objective.pooler is false, not true;")));
-  config.objective.pooler = true;
-  config.objective.head_bias = false;
-  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.head_bias is false, not true;"));
-  config.objective.head_bias = true;
-  EXPECT_EQ(refused(XlnetFamily()), "");
-  config.objective.name = "gpt_finetuning";
-  EXPECT_THAT(refused(OpenAiGptFamily()),
-              AllOf(HasSubstr("objective.pooler is true, not false;"),
-                    HasSubstr("objective.head_bias is true, not false;")));
-  EXPECT_THAT(refused(XlnetFamily()),
-              HasSubstr("objective.name is gpt_finetuning, not permutation_lm, dae, as_arm or "
-                        "xlnet_finetuning"));
-  config.objective.task = ExampleTask::kSpans;
-  config.objective.num_classes = 0;
-  EXPECT_THAT(refused(BertFamily()), HasSubstr("objective.span_head is conditional"));
-  config.objective.span_head = SpanHeadKind::kSimple;
-  EXPECT_EQ(RobertaFamily().Architecture(config.model), "RobertaForMaskedLM");
-  config.Resolve();
-  EXPECT_EQ(RobertaFamily().Architecture(config.model), "RobertaForQuestionAnswering");
+class TaskObstaclesTest : public ::testing::Test {
+ protected:
+  absl::Status Check(const HfFamily& family) {
+    config_.Resolve();
+    return CheckFamily(family, config_);
+  }
+
+  RunConfig config_;
+  ObjectiveConfig& objective_ = config_.objective;
+};
+
+TEST_F(TaskObstaclesTest, AreNamed) {
+  objective_.name = "xlnet_finetuning";
+  objective_.num_classes = 3;
+  EXPECT_THAT(Check(XlnetFamily()),
+              Says("XLNetForSequenceClassification cannot represent this model",
+                   "objective.pooler is false, not true;"));
+  objective_.pooler = true;
+  objective_.head_bias = false;
+  EXPECT_THAT(Check(XlnetFamily()), Says("objective.head_bias is false, not true;"));
+  objective_.head_bias = true;
+  EXPECT_EQ(Check(XlnetFamily()), absl::OkStatus());
+  objective_.name = "gpt_finetuning";
+  EXPECT_THAT(Check(OpenAiGptFamily()), Says("objective.pooler is true, not false;",
+                                             "objective.head_bias is true, not false;"));
+  EXPECT_THAT(Check(XlnetFamily()),
+              Says("objective.name is gpt_finetuning, not permutation_lm, dae, as_arm or "
+                   "xlnet_finetuning"));
+  objective_.task = ExampleTask::kSpans;
+  objective_.num_classes = 0;
+  EXPECT_THAT(Check(BertFamily()), Says("objective.span_head is conditional"));
+  objective_.span_head = SpanHeadKind::kSimple;
+  EXPECT_EQ(RobertaFamily().Architecture(config_.model), "RobertaForMaskedLM");
+  config_.Resolve();
+  EXPECT_EQ(RobertaFamily().Architecture(config_.model), "RobertaForQuestionAnswering");
 }
 
-TEST(TaskObstaclesTest, AreNamedOfClassesOfWords) {
-  RunConfig config;
-  config.objective.name = "xlnet_finetuning";
-  config.objective.task = ExampleTask::kTokens;
-  config.objective.num_classes = 3;
-  const auto refused = [&config](const HfFamily& family) {
-    config.Resolve();
-    return std::string(CheckFamily(family, config).message());
-  };
-  EXPECT_EQ(refused(XlnetFamily()), "");
+TEST_F(TaskObstaclesTest, AreNamedOfClassesOfWords) {
+  objective_.name = "xlnet_finetuning";
+  objective_.task = ExampleTask::kTokens;
+  objective_.num_classes = 3;
+  EXPECT_EQ(Check(XlnetFamily()), absl::OkStatus());
   for (const auto& [family, architecture] :
        {std::pair(&XlnetFamily(), "XLNetForTokenClassification"),
-        std::pair(&BertFamily(), "BertForTokenClassification"),
-        std::pair(&RobertaFamily(), "RobertaForTokenClassification"),
-        std::pair(&LongformerFamily(), "LongformerForTokenClassification")})
-    EXPECT_EQ(family->Architecture(config.model), architecture);
-  config.objective.head_bias = false;
-  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.head_bias is false, not true;"));
-  config.objective.pooler = true;
-  EXPECT_THAT(refused(XlnetFamily()), HasSubstr("objective.pooler is true, not false;"));
+        {&BertFamily(), "BertForTokenClassification"},
+        {&RobertaFamily(), "RobertaForTokenClassification"},
+        {&LongformerFamily(), "LongformerForTokenClassification"}})
+    EXPECT_EQ(family->Architecture(config_.model), architecture);
+  objective_.head_bias = false;
+  EXPECT_THAT(Check(XlnetFamily()), Says("objective.head_bias is false, not true;"));
+  objective_.pooler = true;
+  EXPECT_THAT(Check(XlnetFamily()), Says("objective.pooler is true, not false;"));
   for (const HfFamily* const family : {&OpenAiGptFamily(), &Gpt2Family()})
-    EXPECT_THAT(refused(*family), HasSubstr("objective.task is token_classification;"));
+    EXPECT_THAT(Check(*family), Says("objective.task is token_classification;"));
 }
 
 }  // namespace

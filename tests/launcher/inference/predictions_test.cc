@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -30,15 +31,11 @@ class PredictionsTest : public ::testing::Test {
     return folder_.path() + "/" + name;
   }
   std::vector<Prediction> Read(const std::string& bytes, LabelKind kind = LabelKind::kClass) const {
-    absl::StatusOr<std::vector<Prediction>> read = ReadPredictions(Store("file", bytes), kind);
-    EXPECT_TRUE(read.ok()) << read.status();
-    return read.ok() ? *std::move(read) : std::vector<Prediction>{Prediction()};
+    return ReadPredictions(Store("file", bytes), kind).value();
   }
   void ExpectRefused(const std::string& bytes, const std::string& message,
                      LabelKind kind = LabelKind::kClass) const {
-    const absl::Status status = ReadPredictions(Store("bad", bytes), kind).status();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_THAT(ReadPredictions(Store("bad", bytes), kind).status(), Exits(kExitData, message));
   }
 
   const TemporaryDirectory folder_;
@@ -88,17 +85,16 @@ TEST_F(PredictionsTest, TagsAreWrittenReadAndAveragedByName) {
   const Prediction second{.number = 1,
                           .classes = {"B-X", "I-X", "O"},
                           .word_probabilities = {{{0, 1, 0}, {0.25, 0, 0.75}, {0, 0.5, 0.5}}}};
-  const auto average = AveragePredictions({{first}, {second}}, {"a", "b"});
-  ASSERT_TRUE(average.ok()) << average.status();
-  EXPECT_THAT((*average)[0].classes, ElementsAre("O", "B-X", "I-X"));
-  EXPECT_THAT(*(*average)[0].word_probabilities,
+  const auto average = AveragePredictions({{first}, {second}}, {"a", "b"}).value();
+  EXPECT_THAT(average[0].classes, ElementsAre("O", "B-X", "I-X"));
+  EXPECT_THAT(*average[0].word_probabilities,
               ElementsAre(ElementsAre(0.125, 0.375, 0.5), ElementsAre(0.625, 0.375, 0),
                           ElementsAre(0.25, 0, 0.25)));
-  EXPECT_THAT((*average)[0].tags(), ElementsAre("I-X", "O", "O"));
+  EXPECT_THAT(average[0].tags(), ElementsAre("I-X", "O", "O"));
   Prediction shorter = first;
   shorter.word_probabilities->pop_back();
-  EXPECT_THAT(std::string(AveragePredictions({{first}, {shorter}}, {"a", "b"}).status().message()),
-              HasSubstr("b: example '1' has predictions of another kind than in a"));
+  EXPECT_THAT(AveragePredictions({{first}, {shorter}}, {"a", "b"}).status(),
+              Says("b: example '1' has predictions of another kind than in a"));
   ExpectRefused("{\"example\":1,\"tag_probabilities\":[1]}\n", "is not an object");
   ExpectRefused("{\"example\":1,\"tag_probabilities\":{\"O\":[1],\"B\":[1,0]}}\n",
                 "has lists of other lengths, or 'B' is none");
@@ -138,8 +134,8 @@ TEST_F(PredictionsTest, NullScoresComeFromAFileOfTheirOwn) {
   std::vector<Prediction> answers = Read("{\"q1\": \"red\", \"q2\": \"\"}");
   ASSERT_TRUE(ReadNullScores(Store("odds", "{\"q2\": 1, \"q1\": -2.5}"), answers).ok());
   EXPECT_EQ(answers[0].null_score, -2.5);
-  EXPECT_THAT(std::string(ReadNullScores(Store("odds", "{\"q2\": 1}"), answers).message()),
-              HasSubstr("odds: there is no finite number for question 'q1'"));
+  EXPECT_THAT(ReadNullScores(Store("odds", "{\"q2\": 1}"), answers),
+              Says("odds: there is no finite number for question 'q1'"));
 }
 
 TEST_F(PredictionsTest, WhatCannotBeReadIsRefusedWithItsLine) {
@@ -164,18 +160,19 @@ TEST_F(PredictionsTest, WhatCannotBeReadIsRefusedWithItsLine) {
 }
 
 TEST_F(PredictionsTest, NetworksAreAveragedByName) {
-  const auto mean = AveragePredictions(
-      {{{.number = 1, .id = "a", .classes = {"x", "y"}, .probabilities = {0.9, 0.1}},
-        {.number = 2, .id = "b", .classes = {"x", "y"}, .probabilities = {0.4, 0.6}}},
-       {{.number = 2, .id = "b", .classes = {"y", "x"}, .probabilities = {0.2, 0.8}},
-        {.number = 1, .id = "a", .classes = {"z"}, .probabilities = {1.0}}}},
-      {"one", "two"});
-  ASSERT_TRUE(mean.ok()) << mean.status();
-  EXPECT_THAT((*mean)[0].classes, ElementsAre("x", "y", "z"));
-  EXPECT_THAT((*mean)[0].probabilities,
+  const auto mean =
+      AveragePredictions(
+          {{{.number = 1, .id = "a", .classes = {"x", "y"}, .probabilities = {0.9, 0.1}},
+            {.number = 2, .id = "b", .classes = {"x", "y"}, .probabilities = {0.4, 0.6}}},
+           {{.number = 2, .id = "b", .classes = {"y", "x"}, .probabilities = {0.2, 0.8}},
+            {.number = 1, .id = "a", .classes = {"z"}, .probabilities = {1.0}}}},
+          {"one", "two"})
+          .value();
+  EXPECT_THAT(mean[0].classes, ElementsAre("x", "y", "z"));
+  EXPECT_THAT(mean[0].probabilities,
               ElementsAre(DoubleNear(0.45, kRounding), DoubleNear(0.05, kRounding), 0.5));
-  EXPECT_EQ((*mean)[0].label(), "z");
-  EXPECT_EQ((*mean)[1].label(), "x");
+  EXPECT_EQ(mean[0].label(), "z");
+  EXPECT_EQ(mean[1].label(), "x");
   EXPECT_EQ((*AveragePredictions({{{.number = 1, .score = 1.0}}, {{.number = 1, .score = 2.0}}},
                                  {"one", "two"}))[0]
                 .score,
@@ -193,9 +190,9 @@ TEST_F(PredictionsTest, AnswersAreAveragedByText) {
                             .answer = "b",
                             .answers = {{"b", 2, 3, std::log(0.25)}, {"b", 7, 8, std::log(0.125)}},
                             .null_score = 4.0}}},
-                         {"one", "two"});
-  ASSERT_TRUE(mean.ok()) << mean.status();
-  const Prediction& one = (*mean)[0];
+                         {"one", "two"})
+          .value();
+  const Prediction& one = mean[0];
   EXPECT_EQ(one.answer, "b");
   EXPECT_EQ(one.null_score, 1.5);
   ASSERT_EQ(one.answers.size(), 2u);

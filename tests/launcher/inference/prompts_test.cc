@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/base/status.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -25,40 +26,36 @@ class PromptsTest : public ::testing::Test {
   }
   void ExpectRefused(const std::string& name, const std::string& bytes,
                      const std::string& message) const {
-    const absl::Status status = ReadPrompts(Store(name, bytes)).status();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_THAT(ReadPrompts(Store(name, bytes)).status(), Exits(kExitData, message));
   }
 
   const TemporaryDirectory folder_;
 };
 
 TEST_F(PromptsTest, EachLineIsOne) {
-  const auto text = ReadPrompts(Store("a.txt", "one\r\n\n\xC3\xA9"));
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_THAT(*text, ElementsAre("one", "", "\xC3\xA9"));
-  const auto json = ReadPrompts(Store("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n"));
-  ASSERT_TRUE(json.ok()) << json.status();
-  EXPECT_THAT(*json, ElementsAre("a\nb", ""));
-  const auto apart = ReadInputLines(Store("b.jsonl", "\n{}\r\n\n{}"), ObjectLines::kNowhere);
-  ASSERT_TRUE(apart.ok()) << apart.status();
-  ASSERT_EQ(apart->size(), 2u);
-  EXPECT_EQ((*apart)[1].number, 4);
+  const auto text = ReadPrompts(Store("a.txt", "one\r\n\n\xC3\xA9")).value();
+  EXPECT_THAT(text, ElementsAre("one", "", "\xC3\xA9"));
+  const auto json =
+      ReadPrompts(Store("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n")).value();
+  EXPECT_THAT(json, ElementsAre("a\nb", ""));
+  const auto apart =
+      ReadInputLines(Store("b.jsonl", "\n{}\r\n\n{}"), ObjectLines::kNowhere).value();
+  ASSERT_EQ(apart.size(), 2u);
+  EXPECT_EQ(apart[1].number, 4);
 }
 
 TEST_F(PromptsTest, LinesMayBeObjectsInAnyFile) {
   const auto lines =
-      ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), ObjectLines::kBySign);
-  ASSERT_TRUE(lines.ok()) << lines.status();
-  ASSERT_EQ(lines->size(), 2u);
-  EXPECT_EQ((*lines)[0].text, "{1} x");
-  EXPECT_TRUE((*lines)[0].object.is_null());
-  EXPECT_THAT((*lines)[0].place, HasSubstr("a.txt:1"));
-  EXPECT_EQ((*lines)[1].text, "a");
-  EXPECT_EQ((*lines)[1].object["n"], 1);
-  const auto plain = ReadPrompts(Store("b.txt", "{\"text\": \"a\"}\n"));
-  ASSERT_TRUE(plain.ok()) << plain.status();
-  EXPECT_THAT(*plain, ElementsAre("{\"text\": \"a\"}"));
+      ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), ObjectLines::kBySign)
+          .value();
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_EQ(lines[0].text, "{1} x");
+  EXPECT_TRUE(lines[0].object.is_null());
+  EXPECT_THAT(lines[0].place, HasSubstr("a.txt:1"));
+  EXPECT_EQ(lines[1].text, "a");
+  EXPECT_EQ(lines[1].object["n"], 1);
+  const auto plain = ReadPrompts(Store("b.txt", "{\"text\": \"a\"}\n")).value();
+  EXPECT_THAT(plain, ElementsAre("{\"text\": \"a\"}"));
 }
 
 TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {

@@ -18,13 +18,13 @@
 #include "core/base/status.h"
 #include "data/dataset/dataset.h"
 #include "data/prep/prep.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Ids = std::vector<std::vector<int32_t>>;
 using Texts = std::vector<std::string>;
@@ -48,8 +48,7 @@ class RunVocabularyTest : public ::testing::Test {
     prep.text.filter.enabled = false;
     prep.text.drop_duplicates = false;
     prep.quiet = true;
-    const auto made = data::RunPrep(prep);
-    EXPECT_TRUE(made.ok()) << made.status();
+    EXPECT_EQ(data::RunPrep(prep).status(), absl::OkStatus());
     const auto dataset = data::Dataset::Open(prep.output).value();
     std::vector<int32_t> tokens(static_cast<size_t>(dataset->num_tokens()));
     EXPECT_TRUE(dataset->ReadTokens(0, dataset->num_tokens(), tokens.data()).ok());
@@ -115,9 +114,9 @@ TEST_F(RunVocabularyTest, IdsAreThoseOfADataset) {
   const Texts valid = {"ba" + mark + "ko", mark, "ko " + mark + mark + " mi"};
   EXPECT_EQ(vocabulary.Encode({"ba\xFFko", "\x80", "ko \xFF\xFE mi"}, kDoing).value(),
             vocabulary.Encode(valid, kDoing).value());
-  const absl::Status nul = vocabulary.Encode({"ba", std::string("ko\0mi", 5)}, kDoing).status();
-  EXPECT_EQ(nul, absl::FailedPreconditionError(
-                     "encoding the prompts: byte 2 of text 2 is NUL; remove it"));
+  EXPECT_EQ(
+      vocabulary.Encode({"ba", std::string("ko\0mi", 5)}, kDoing).status(),
+      absl::FailedPreconditionError("encoding the prompts: byte 2 of text 2 is NUL; remove it"));
 }
 
 // With the stand-in of Hugging Face's package, of which a token is a byte.
@@ -152,7 +151,7 @@ TEST_F(RunVocabularyTest, ATokenizerJsonEncodesTextsAsTheyAreWritten) {
   for (const auto& [bad, message] : {std::pair("kill me", "was ended by signal 9"),
                                      std::pair("refuse me", "cannot encode a text (no such")}) {
     const absl::Status status = vocabulary.Encode({bad}, kDoing).status();
-    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_THAT(status, Says(message));
     EXPECT_THAT(std::string(status.message()), ::testing::StartsWith(kDoing));
     EXPECT_EQ(vocabulary.Encode({"a"}, kDoing).value(), (Ids{{98}})) << "by another process";
   }

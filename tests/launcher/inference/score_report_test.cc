@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/testing/status_matchers.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -39,11 +41,9 @@ absl::StatusOr<ScoreReport> Score(const Gold& gold, const std::vector<Prediction
 
 std::map<std::string, double> Metrics(const Gold& gold,
                                       const std::vector<Prediction>& predictions) {
-  const auto report = Score(gold, predictions);
-  EXPECT_TRUE(report.ok()) << report.status();
   std::map<std::string, double> metrics;
-  if (!report.ok()) return metrics;
-  for (const Metric& metric : report->metrics) metrics[metric.name] = metric.value;
+  const ScoreReport report = Score(gold, predictions).value();
+  for (const Metric& metric : report.metrics) metrics[metric.name] = metric.value;
   return metrics;
 }
 
@@ -181,22 +181,20 @@ TEST(ScoreReportTest, RunsAreScoredOverJudgedTopics) {
                                          {"51", "a", 2, 1.0, "x"},
                                          {"52", "c", 1, 0.5, "x"},
                                          {"99", "z", 1, 0.5, "x"}};
-  const auto report = ScoreRun("qrels", judgments, run);
-  ASSERT_TRUE(report.ok()) << report.status();
-  EXPECT_EQ(report->count, 2u);
+  const auto report = ScoreRun("qrels", judgments, run).value();
+  EXPECT_EQ(report.count, 2u);
   std::vector<std::string> names;
-  for (const Metric& metric : report->metrics) names.push_back(metric.name);
+  for (const Metric& metric : report.metrics) names.push_back(metric.name);
   EXPECT_THAT(names, ElementsAre("ndcg@20", "err@20", "ndcg_cut_20", "map"));
-  EXPECT_EQ(report->metrics[1].value, (3.0 / 16 / 2 + 1.0 / 16) / 2);
-  EXPECT_EQ(report->metrics[3].value, 0.75);
+  EXPECT_EQ(report.metrics[1].value, (3.0 / 16 / 2 + 1.0 / 16) / 2);
+  EXPECT_EQ(report.metrics[3].value, 0.75);
   run.pop_back();
   run.pop_back();
-  EXPECT_THAT(std::string(ScoreRun("qrels", judgments, run).status().message()),
-              HasSubstr("no document of 1 topics of 'qrels': 52"));
-  EXPECT_THAT(std::string(ScoreRun("qrels", {{"51", "2", "a", 1}}, run).status().message()),
-              HasSubstr("the subtopic '2'"));
-  EXPECT_THAT(std::string(ScoreRun("qrels", {{"51", "0", "a", 5}}, run).status().message()),
-              HasSubstr("grade 5, above gdeval's 4"));
+  EXPECT_THAT(ScoreRun("qrels", judgments, run).status(),
+              Says("no document of 1 topics of 'qrels': 52"));
+  EXPECT_THAT(ScoreRun("qrels", {{"51", "2", "a", 1}}, run).status(), Says("the subtopic '2'"));
+  EXPECT_THAT(ScoreRun("qrels", {{"51", "0", "a", 5}}, run).status(),
+              Says("grade 5, above gdeval's 4"));
 }
 
 }  // namespace

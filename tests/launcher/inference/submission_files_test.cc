@@ -12,6 +12,7 @@
 
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -54,14 +55,13 @@ TEST(SubmissionFilesTest, RaceHasLettersByQuestion) {
   const std::vector<Prediction> choices = {
       {.id = "high/1.txt#0", .probabilities = {0.1, 0.2, 0.6, 0.1}},
       {.id = "middle/2.txt#3", .probabilities = {0.4, 0.4, 0.1, 0.1}}};
-  const auto files = SubmissionFiles("race", "test", choices);
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ((*files)[0].name, "race.tsv");
-  EXPECT_EQ((*files)[0].text, "id\tprediction\nhigh/1.txt#0\tC\nmiddle/2.txt#3\tA\n");
-  const auto status = SubmissionFiles("race", "test", {{.number = 3, .probabilities = {1.0}}});
-  EXPECT_THAT(std::string(status.status().message()), HasSubstr("example 3 has no identifier"));
-  EXPECT_THAT(std::string(SubmissionFiles("race", "test", Classes({"a"})).status().message()),
-              HasSubstr("example 1 was not predicted with a choice"));
+  const auto files = SubmissionFiles("race", "test", choices).value();
+  EXPECT_EQ(files[0].name, "race.tsv");
+  EXPECT_EQ(files[0].text, "id\tprediction\nhigh/1.txt#0\tC\nmiddle/2.txt#3\tA\n");
+  EXPECT_THAT(SubmissionFiles("race", "test", {{.number = 3, .probabilities = {1.0}}}).status(),
+              Says("example 3 has no identifier"));
+  EXPECT_THAT(SubmissionFiles("race", "test", Classes({"a"})).status(),
+              Says("example 1 was not predicted with a choice"));
 }
 
 TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
@@ -75,14 +75,13 @@ TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
       {.classes = classes, .word_probabilities = {{{1, 0}, {0, 1}}}},
       {.classes = classes, .word_probabilities = {{{0, 1}}}},
       {.classes = classes, .word_probabilities = {{{1, 0}}}}};
-  const auto files = SubmissionFiles("conll2003", input, said);
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ((*files)[0].name, "conlleval.txt");
-  EXPECT_EQ((*files)[0].text,
+  const auto files = SubmissionFiles("conll2003", input, said).value();
+  EXPECT_EQ(files[0].name, "conlleval.txt");
+  EXPECT_EQ(files[0].text,
             "He PRP B-NP O O\nleft VBD B-VP O B-LOC\n\nParis NNP B-NP B-LOC B-LOC\n\n"
             "End NN B-NP O O\n\n");
-  EXPECT_THAT(std::string(SubmissionFiles("conll2003", input, {said[0]}).status().message()),
-              HasSubstr("has 4 words, but 2 were predicted; name the file that was"));
+  EXPECT_THAT(SubmissionFiles("conll2003", input, {said[0]}).status(),
+              Says("has 4 words, but 2 were predicted; name the file that was"));
   // Known before anything is predicted.
   EXPECT_THAT(NameOf("conll2000", folder.path()), HasSubstr("name the official file, unpacked"));
   EXPECT_THAT(NameOf("conll2000", folder.path() + "/none.txt"), HasSubstr("is no plain file"));
@@ -90,20 +89,21 @@ TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
 }
 
 TEST(SubmissionFilesTest, SquadHasAnswersListsAndNullScores) {
-  const auto files = SubmissionFiles(
-      "squad2", "dev-v2.0.json",
-      {{.id = "q", .answer = "é", .answers = {{"é", 0, 1, std::log(0.5)}}, .null_score = -1.5},
-       {.id = "r", .answer = "", .answers = {}, .null_score = 2.0}});
-  ASSERT_TRUE(files.ok()) << files.status();
-  ASSERT_EQ(files->size(), 3u);
-  EXPECT_EQ((*files)[0].text, "{\n    \"q\": \"\\u00e9\",\n    \"r\": \"\"\n}\n");
-  EXPECT_EQ((*files)[1].name, "nbest_predictions.json");
+  const auto files =
+      SubmissionFiles(
+          "squad2", "dev-v2.0.json",
+          {{.id = "q", .answer = "é", .answers = {{"é", 0, 1, std::log(0.5)}}, .null_score = -1.5},
+           {.id = "r", .answer = "", .answers = {}, .null_score = 2.0}})
+          .value();
+  ASSERT_EQ(files.size(), 3u);
+  EXPECT_EQ(files[0].text, "{\n    \"q\": \"\\u00e9\",\n    \"r\": \"\"\n}\n");
+  EXPECT_EQ(files[1].name, "nbest_predictions.json");
   EXPECT_EQ(
-      (*files)[1].text,
+      files[1].text,
       "{\n    \"q\": [\n        {\n            \"text\": \"\\u00e9\",\n            "
       "\"probability\": 0.5\n        }\n    ],\n    \"r\": [\n        {\n            \"text\": "
       "\"\",\n            \"probability\": 1.0\n        }\n    ]\n}\n");
-  EXPECT_EQ((*files)[2].text, "{\n    \"q\": -1.5,\n    \"r\": 2.0\n}\n");
+  EXPECT_EQ(files[2].text, "{\n    \"q\": -1.5,\n    \"r\": 2.0\n}\n");
 }
 
 TEST(SubmissionFilesTest, TrecRunsAreInTheOrderOfEvaluation) {
@@ -124,8 +124,7 @@ TEST(SubmissionFilesTest, FilesAreNeverOverwritten) {
   for (const absl::Status& status :
        {CheckSubmission("sst2", "test.tsv", path, "--x"),
         WriteSubmission({{"a", "two"}, {"SST-2.tsv", "two"}}, path, "--x")}) {
-    EXPECT_EQ(ExitStatusFor(status), kExitUsage);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("exists and is not overwritten"));
+    EXPECT_THAT(status, Exits(kExitUsage, "exists and is not overwritten"));
   }
   EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv"), "one");
   EXPECT_FALSE(ReadWholeFile(path + "/a").ok());

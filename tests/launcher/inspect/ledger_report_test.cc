@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,7 @@
 #include "core/base/status.h"
 #include "launcher/inspect/run_history.h"
 #include "tests/launcher/inspect/written_run.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -42,11 +44,7 @@ class AuditedRun : public WrittenRun {
     Step(step, attempt, ms, PlannedDigest(step));
   }
 
-  RunHistory Read() const {
-    const absl::StatusOr<RunHistory> history = ReadRunHistory(path());
-    EXPECT_TRUE(history.ok()) << history.status();
-    return *history;
-  }
+  RunHistory Read() const { return ReadRunHistory(path()).value(); }
 };
 
 constexpr int64_t kSteps = 6;
@@ -278,23 +276,25 @@ TEST(WallTime, SeesPartsThatAreLongerThanTheWhole) {
   EXPECT_FALSE(MeasureWallTime(history).AddsUp());
 }
 
+// What is printed, and how it ends.
+std::pair<std::string, absl::Status> Printed(const LedgerReportOptions& options) {
+  testing::internal::CaptureStdout();
+  const absl::Status status = PrintLedgerReport(options);
+  return {testing::internal::GetCapturedStdout(), status};
+}
+
 TEST(LedgerReport, EndsWith65AndNamesTheStepOfABadRun) {
   const KilledRun run(5);
-  testing::internal::CaptureStdout();
-  const absl::Status status = PrintLedgerReport({run.path(), "", false});
-  const std::string text = testing::internal::GetCapturedStdout();
-  EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("first of step 5"));
+  const auto [text, status] = Printed({run.path(), "", false});
+  EXPECT_THAT(status, Exits(kExitData, "first of step 5"));
   EXPECT_THAT(text, HasSubstr("problem      step 5, attempt 2: has no line"));
   EXPECT_THAT(text, HasSubstr("1 omission\n"));
 }
 
 TEST(LedgerReport, SaysWhyNothingWasComparedWithThePlan) {
   const KilledRun run;
-  testing::internal::CaptureStdout();
-  const absl::Status status = PrintLedgerReport({run.path(), "", false});
-  const std::string text = testing::internal::GetCapturedStdout();
-  EXPECT_TRUE(status.ok()) << status;
+  const auto [text, status] = Printed({run.path(), "", false});
+  EXPECT_EQ(status, absl::OkStatus());
   EXPECT_THAT(text, HasSubstr("only compared between starts"));
   EXPECT_THAT(text, HasSubstr("no-shards"));
   EXPECT_FALSE(PrintLedgerReport({run.path(), run.path() + "/no-shards", false}).ok());
@@ -303,14 +303,10 @@ TEST(LedgerReport, SaysWhyNothingWasComparedWithThePlan) {
 TEST(LedgerReport, SaysHowManyCheckpointsWereVerifiedIfTheyWere) {
   const KilledRun run;
   for (const bool json : {false, true}) {
-    testing::internal::CaptureStdout();
-    EXPECT_TRUE(PrintLedgerReport({run.path(), "", json, 3}).ok());
-    const std::string verified = testing::internal::GetCapturedStdout();
-    EXPECT_THAT(verified, HasSubstr(json ? "\"verified_checkpoints\": 3"
-                                         : "verified     every byte of 3 checkpoints agrees"));
-    testing::internal::CaptureStdout();
-    EXPECT_TRUE(PrintLedgerReport({run.path(), "", json}).ok());
-    EXPECT_THAT(testing::internal::GetCapturedStdout(), Not(HasSubstr("verified")));
+    EXPECT_THAT(Printed({run.path(), "", json, 3}).first,
+                HasSubstr(json ? "\"verified_checkpoints\": 3"
+                               : "verified     every byte of 3 checkpoints agrees"));
+    EXPECT_THAT(Printed({run.path(), "", json}).first, Not(HasSubstr("verified")));
   }
 }
 

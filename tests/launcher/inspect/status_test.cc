@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,11 +52,19 @@ class JoinedStatus : public ::testing::Test {
     run_.Append("bin/scontrol", absl::StrCat("#!/bin/sh\n", script, "\n"));
     std::filesystem::permissions(file, std::filesystem::perms::owner_all);
   }
-  StatusFacts Collect() const {
-    const auto facts = StatusCollector(run_.path()).Collect();
-    EXPECT_TRUE(facts.ok()) << facts.status();
-    return facts.value_or(StatusFacts{});
+  // By a launcher of job 42 on another machine.
+  std::unique_ptr<ckpt::Lease> Hold(int64_t attempt) const {
+    std::filesystem::create_directories(run_.path() + "/.launch");
+    ckpt::LeaseOwner owner;
+    owner.run_id = "r";
+    owner.machine = "another";
+    owner.job = "42";
+    owner.attempt = attempt;
+    return ckpt::Lease::Acquire(FileSystem::Posix(), run_.path() + "/.launch", owner,
+                                absl::Seconds(1))
+        .value();
   }
+  StatusFacts Collect() const { return StatusCollector(run_.path()).Collect().value(); }
 
   const std::string path_;
   WrittenRun run_;
@@ -83,9 +92,7 @@ TEST_F(JoinedStatus, TheScreenHasSlurmsViewAndTheRuns) {
 // The ledger has a line for a start and one a save; what is killed in between has trained all the
 // same.
 TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
-  WrittenRun run;
-  run.Record("created", 0, R"("run_id":"r")");
-  run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":1)");
+  WrittenRun run(/*ranks=*/1);
   for (int64_t step = 1; step <= 8; ++step) run.Step(step, 1, 100 * step);
   run.Step(9, 1, 900, "", "metrics.redone.jsonl");
   run.Record("start", 5000, R"("run_id":"r","attempt":2,"ranks":1)");
@@ -102,15 +109,7 @@ TEST(StatusFacts, TheTimeOfAKilledStartGoesToItsLastStep) {
 TEST_F(JoinedStatus, TimeBeforeTheNextStartIsInNone) {
   Scontrol(absl::StrCat("echo '", kRunning, "'"));
   run_.Step(1, 1, 1000);
-  ckpt::LeaseOwner owner;
-  owner.run_id = "r";
-  owner.machine = "another";
-  owner.job = "42";
-  owner.attempt = 2;
-  std::filesystem::create_directories(run_.path() + "/.launch");
-  const auto lease =
-      ckpt::Lease::Acquire(FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto lease = Hold(/*attempt=*/2);
   EXPECT_EQ(Collect().state, "running");
   EXPECT_EQ(Collect().wall, absl::Seconds(1));
   run_.Record("exit", 1200, R"("attempt":1,"exit_status":74)");
@@ -147,9 +146,7 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
        R"("exit_status":93)", 3, "diverged", "it diverged"}};
   for (const End& end : ends) {
     SCOPED_TRACE(::testing::Message() << end.state << " " << end.error);
-    WrittenRun run;
-    run.Record("created", 0, R"("run_id":"r")");
-    run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":1)");
+    WrittenRun run(/*ranks=*/1);
     for (int64_t step = 1; step <= 3; ++step)
       run.Step(step, 1, 100 * step, step > 1 ? R"(,"skipped":true)" : "");
     if (end.stop != nullptr) run.Record("stop", 400, absl::StrCat(R"("attempt":1,)", end.stop));
@@ -171,9 +168,7 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
 
 // Of the last steps, by the time they took; and a run that does not run loses nothing in a crash.
 TEST(Status, SpeedIsThatOfTheLastSteps) {
-  WrittenRun run;
-  run.Record("created", 0, R"("run_id":"r")");
-  run.Record("start", 0, R"("run_id":"r","attempt":1,"ranks":2)");
+  WrittenRun run(/*ranks=*/2);
   run.Step(1, 1, 100, R"(,"tokens_per_second":1000,"step_ms":100,"mfu":0.5)");
   run.Step(2, 1, 200,
            R"(,"tokens_per_second":200,"step_ms":300,"tokens_per_second_per_device":100,)"
@@ -226,14 +221,7 @@ TEST_F(JoinedStatus, MissingAndFailingSlurmAreSaidInOneLine) {
 }
 
 TEST_F(JoinedStatus, TheOwnerOfAJobThatIsOverIsDead) {
-  std::filesystem::create_directories(run_.path() + "/.launch");
-  ckpt::LeaseOwner owner;
-  owner.run_id = "r";
-  owner.machine = "another";
-  owner.job = "42";
-  const auto lease =
-      ckpt::Lease::Acquire(FileSystem::Posix(), run_.path() + "/.launch", owner, absl::Seconds(1));
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto lease = Hold(/*attempt=*/0);
   Scontrol(absl::StrCat("echo '", kRunning, "'"));
   ASSERT_EQ(Collect().state, "running");
   std::filesystem::remove(run_.path() + "/bin/scontrol");
@@ -248,9 +236,8 @@ TEST(Status, AJobThatWaitsForItsFirstStartHasNoRunYet) {
   std::filesystem::create_directories(run.path() + "/slurm");
   EXPECT_TRUE(absl::IsInvalidArgument(StatusCollector(run.path()).Collect().status()));
   run.Append("slurm/train.sbatch", "");
-  const auto facts = StatusCollector(run.path()).Collect();
-  ASSERT_TRUE(facts.ok()) << facts.status();
-  EXPECT_THAT(StatusScreen(*facts), HasSubstr("not started"));
+  const auto facts = StatusCollector(run.path()).Collect().value();
+  EXPECT_THAT(StatusScreen(facts), HasSubstr("not started"));
 }
 
 TEST(Status, LaunchesOfAFinishedRunAreNoRestarts) {
@@ -278,9 +265,9 @@ TEST(Status, MetricsThatGrowOrAreReplacedAreReadOnce) {
   MetricsStream stream(run.path() + "/metrics.jsonl");
   std::vector<int64_t> steps;
   const auto read = [&] {
-    const absl::Status status = stream.Read(
-        [&] { steps.clear(); }, [&](const StepMetrics& line) { steps.push_back(line.step); });
-    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_EQ(stream.Read([&] { steps.clear(); },
+                          [&](const StepMetrics& line) { steps.push_back(line.step); }),
+              absl::OkStatus());
     return steps;
   };
   EXPECT_THAT(read(), ElementsAre());

@@ -26,6 +26,12 @@ class WrittenRun {
     Append("config.toml", config.ToText());
   }
 
+  // With one start of so many ranks.
+  explicit WrittenRun(int ranks) : WrittenRun() {
+    Record("created", 0, R"("run_id":"r")");
+    Record("start", 0, absl::StrFormat(R"("run_id":"r","attempt":1,"ranks":%d)", ranks));
+  }
+
   const std::string& path() const { return directory_.path(); }
 
   void Append(const std::string& file, const std::string& text) const {

@@ -10,13 +10,13 @@
 #include <fstream>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -76,22 +76,17 @@ class LikelihoodTest : public ::testing::Test {
     return folder_.path() + "/" + name;
   }
   LikelihoodInput Read(const std::string& name, const std::string& bytes) const {
-    absl::StatusOr<LikelihoodInput> input = ReadLikelihoodInput(Store(name, bytes));
-    EXPECT_TRUE(input.ok()) << input.status();
-    return input.ok() ? *std::move(input) : LikelihoodInput{};
+    return ReadLikelihoodInput(Store(name, bytes)).value();
   }
   void ExpectRefused(const std::string& name, const std::string& bytes,
                      const std::string& message) const {
-    const absl::Status status = ReadLikelihoodInput(Store(name, bytes)).status();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
+    EXPECT_THAT(ReadLikelihoodInput(Store(name, bytes)).status(), Exits(kExitData, message));
   }
   std::vector<std::vector<TextScore>> Score(const LikelihoodInput& input,
                                             const LikelihoodOptions& options = {}) {
-    const auto scores = ScoreItems(
-        input, options, [](int64_t, int64_t) { return true; }, service_);
-    EXPECT_TRUE(scores.ok()) << scores.status();
-    return scores.ok() ? *scores : std::vector<std::vector<TextScore>>(input.items.size());
+    return ScoreItems(
+               input, options, [](int64_t, int64_t) { return true; }, service_)
+        .value();
   }
   SummaryJson Summary(const LikelihoodInput& input) {
     return LikelihoodSummary(input, Score(input), {{5, 5}, {5}}, service_.facts());
@@ -182,20 +177,18 @@ TEST_F(LikelihoodTest, TextsAreScoredInBatches) {
 TEST_F(LikelihoodTest, TheServicesFaultsNameTheLines) {
   const LikelihoodInput input = Read("a.txt", "a\nb\nc\nfault\ne\n");
   const auto all = [](int64_t, int64_t) { return true; };
-  EXPECT_THAT(std::string(ScoreItems(input, {.batch = 2}, all, service_).status().message()),
-              HasSubstr("a.txt:3 to 4: request 2: too long"));
-  EXPECT_THAT(std::string(ScoreItems(input, {.batch = 1}, all, service_).status().message()),
-              HasSubstr("a.txt:4: request 1: too long"));
+  EXPECT_THAT(ScoreItems(input, {.batch = 2}, all, service_).status(),
+              Says("a.txt:3 to 4: request 2: too long"));
+  EXPECT_THAT(ScoreItems(input, {.batch = 1}, all, service_).status(),
+              Says("a.txt:4: request 1: too long"));
 }
 
 TEST_F(LikelihoodTest, ASignalEndsTheWork) {
   const LikelihoodInput input = Read("a.txt", "a\nb\nc\n");
-  const absl::Status status =
-      ScoreItems(
-          input, {.batch = 1}, [](int64_t done, int64_t) { return done < 2; }, service_)
-          .status();
-  EXPECT_EQ(ExitStatusFor(status), kExitRequeue) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("after 2 of 3 texts"));
+  EXPECT_THAT(ScoreItems(
+                  input, {.batch = 1}, [](int64_t done, int64_t) { return done < 2; }, service_)
+                  .status(),
+              Exits(kExitRequeue, "after 2 of 3 texts"));
 }
 
 TEST_F(LikelihoodTest, RatesHaveTheErrorOfLeavingOneOut) {

@@ -77,15 +77,11 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
   struct Case {
     std::vector<std::string> words;
     const char* message;
-    const char* help;
+    const char* help = "program launch";
   };
   const Case cases[] = {
-      {{"launch", "--rnu-dir", "x"},
-       "unknown option '--rnu-dir'; did you mean '--run-dir'?",
-       "program launch"},
-      {{"launch", "--rnu-dir=x"},
-       "unknown option '--rnu-dir=x'; did you mean '--run-dir'?",
-       "program launch"},
+      {{"launch", "--rnu-dir", "x"}, "unknown option '--rnu-dir'; did you mean '--run-dir'?"},
+      {{"launch", "--rnu-dir=x"}, "unknown option '--rnu-dir=x'; did you mean '--run-dir'?"},
       {{"lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
       {{"lunch", "--help"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
       {{"-h", "lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
@@ -93,53 +89,36 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{"train", "--help"}, "unknown command 'train'; did you mean 'launch'?", "program"},
       {{"entirely-else"}, "unknown command 'entirely-else'; commands: launch, status", "program"},
       {{"launch", "--run-dir", "x", "--set", "a.b=1", "a.c=2"},
-       "unknown argument 'a.c=2'; write --set before every section.key=value",
-       "program launch"},
+       "unknown argument 'a.c=2'; write --set before every section.key=value"},
       {{"status", "now"}, "unknown argument 'now'", "program status"},
       {{}, "a command is required: launch, status", "program"},
-      {{"launch"}, "--run-dir is required", "program launch"},
+      {{"launch"}, "--run-dir is required"},
       {{"launch", "x", "--run-dir", "y"},
-       "'y' is one word too many: the run directory is 'x' already",
-       "program launch"},
+       "'y' is one word too many: the run directory is 'x' already"},
       {{"launch", "--run-dir", "x", "y"},
-       "'y' is one word too many: the run directory is 'x' already",
-       "program launch"},
-      {{"launch", "x", "y"},
-       "'y' is one word too many: the run directory is 'x' already",
-       "program launch"},
+       "'y' is one word too many: the run directory is 'x' already"},
+      {{"launch", "x", "y"}, "'y' is one word too many: the run directory is 'x' already"},
       {{"launch", "x", "--set", "a.b", "=", "2"},
-       "unknown argument '='; write --set section.key=value without spaces around =",
-       "program launch"},
+       "unknown argument '='; write --set section.key=value without spaces around ="},
       {{"launch", "x", "--set", "a.b", "2"},
-       "'2' is one word too many: the run directory is 'x' already; a setting is written --set",
-       "program launch"},
+       "'2' is one word too many: the run directory is 'x' already; a setting is written --set"},
       {{"launch", "x", "--data", "y"},
-       "unknown option '--data'; did you mean '--set data.shards=DIR'?",
-       "program launch"},
+       "unknown option '--data'; did you mean '--set data.shards=DIR'?"},
       {{"launch", "x", "--lr", "1"},
-       "unknown option '--lr'; did you mean '--set optimizer.learning_rate=VALUE'?",
-       "program launch"},
-      {{"launch", "x", "--num-layers=2"}, "'--set model.num_layers=VALUE'", "program launch"},
-      {{"launch", "x", "--seed", "2"}, "'--set train.seed=VALUE'", "program launch"},
-      {{"launch", "x", "--batch-size=2"}, "--set train.global_batch_size=VALUE", "program launch"},
-      {{"launch", "x", "--fraction", "nan"},
-       "--fraction: must be a number in [0, 1], not 'nan'",
-       "program launch"},
-      {{"launch", "x", "--fraction", "-0.5"}, "a number in [0, 1], not '-0.5'", "program launch"},
-      {{"launch", "x", "--any", "half"}, "--any: must be a number, not 'half'", "program launch"},
-      {{"launch", "x", "--count", "-1"},
-       "--count: must be a whole number, at least 0, not '-1'",
-       "program launch"},
-      {{"launch", "x", "--count", "1.5"}, "whole number, at least 0, not '1.5'", "program launch"},
-      {{"launch", "x", "--few", "9"},
-       "--few: must be a whole number from 1 to 8, not '9'",
-       "program launch"},
-      {{"launch", "x", "--few"}, "program: --few needs a value; see", "program launch"},
-      {{"launch", "x", "--few", "1", "--few", "2"}, "--few is given twice", "program launch"},
-      {{"launch", "x", "--choice", "d"},
-       "--choice: must be a or b or c, not 'd'",
-       "program launch"},
-      {{"launch", "x", "--flag=maybe"}, "--flag cannot be ", "program launch"},
+       "unknown option '--lr'; did you mean '--set optimizer.learning_rate=VALUE'?"},
+      {{"launch", "x", "--num-layers=2"}, "'--set model.num_layers=VALUE'"},
+      {{"launch", "x", "--seed", "2"}, "'--set train.seed=VALUE'"},
+      {{"launch", "x", "--batch-size=2"}, "--set train.global_batch_size=VALUE"},
+      {{"launch", "x", "--fraction", "nan"}, "--fraction: must be a number in [0, 1], not 'nan'"},
+      {{"launch", "x", "--fraction", "-0.5"}, "a number in [0, 1], not '-0.5'"},
+      {{"launch", "x", "--any", "half"}, "--any: must be a number, not 'half'"},
+      {{"launch", "x", "--count", "-1"}, "--count: must be a whole number, at least 0, not '-1'"},
+      {{"launch", "x", "--count", "1.5"}, "whole number, at least 0, not '1.5'"},
+      {{"launch", "x", "--few", "9"}, "--few: must be a whole number from 1 to 8, not '9'"},
+      {{"launch", "x", "--few"}, "program: --few needs a value; see"},
+      {{"launch", "x", "--few", "1", "--few", "2"}, "--few is given twice"},
+      {{"launch", "x", "--choice", "d"}, "--choice: must be a or b or c, not 'd'"},
+      {{"launch", "x", "--flag=maybe"}, "--flag cannot be "},
   };
   for (const Case& fault : cases) {
     const Outcome outcome = Parse(fault.words);
@@ -212,11 +191,11 @@ TEST(CommandLineTest, PathsAreCheckedForTheirUse) {
 
 TEST(CapturedProgramTest, GivesOutputAndStatus) {
   const auto output =
-      RunCaptured({"sh", "-c", "echo out; echo err >&2; exit 3"}, MonotonicNow() + kPatience);
-  ASSERT_TRUE(output.ok()) << output.status();
-  EXPECT_EQ(output->text, "out\nerr\n");
-  EXPECT_EQ(output->exit_status, 3);
-  EXPECT_FALSE(output->is_late);
+      RunCaptured({"sh", "-c", "echo out; echo err >&2; exit 3"}, MonotonicNow() + kPatience)
+          .value();
+  EXPECT_EQ(output.text, "out\nerr\n");
+  EXPECT_EQ(output.exit_status, 3);
+  EXPECT_FALSE(output.is_late);
 }
 
 TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
@@ -251,11 +230,10 @@ TEST(OutputRelayTest, OpenMpisNoticeOfAnEndIsKeptBackHoweverItComes) {
 TEST(CapturedProgramTest, ALateProgramIsEndedAndKeepsWhatItSaid) {
   for (const char* program : {"echo n1; sleep 1000", "echo n1; exec >&- 2>&-; sleep 1000"}) {
     const absl::Time begin = MonotonicNow();
-    const auto output = RunCaptured({"sh", "-c", program}, begin + absl::Milliseconds(300));
-    ASSERT_TRUE(output.ok()) << output.status();
-    EXPECT_EQ(output->text, "n1\n");
-    EXPECT_TRUE(output->is_late);
-    EXPECT_EQ(output->exit_status, 128 + 15) << program;
+    const auto output = RunCaptured({"sh", "-c", program}, begin + absl::Milliseconds(300)).value();
+    EXPECT_EQ(output.text, "n1\n");
+    EXPECT_TRUE(output.is_late);
+    EXPECT_EQ(output.exit_status, 128 + 15) << program;
   }
 }
 

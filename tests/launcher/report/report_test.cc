@@ -17,6 +17,7 @@
 #include "core/base/whole_file.h"
 #include "launcher/report/report_data.h"
 #include "tests/launcher/inspect/written_run.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -161,42 +162,40 @@ struct EventfulRun : WrittenRun {
 
 TEST(ReportData, TellsStartsNodesAndTotals) {
   const EventfulRun written;
-  const auto run = ReadReportRun(written.path());
-  ASSERT_TRUE(run.ok()) << run.status();
-  EXPECT_EQ(run->run_id, "r");
-  EXPECT_EQ(run->state, "stopped");
-  EXPECT_EQ(run->step, 4);
-  EXPECT_EQ(run->redone_steps, 1);
-  EXPECT_EQ(run->restarts, 2);
-  EXPECT_EQ(run->not_finite_losses, 1);
-  EXPECT_EQ(run->num_commits, 1);
-  EXPECT_DOUBLE_EQ(run->seconds, 8.7);
-  EXPECT_EQ(run->buckets.size(), 4u);
-  EXPECT_EQ(run->lost.size(), 1u);
-  ASSERT_EQ(run->evaluations.size(), 1u);
-  EXPECT_EQ(run->evaluations[0].value, 3.25);
-  ASSERT_EQ(run->starts.size(), 3u);
-  EXPECT_THAT(run->starts[0].lost_nodes, ElementsAre("n1"));
-  EXPECT_EQ(run->starts[0].last_step, 2);
-  EXPECT_EQ(run->starts[0].train_begin, 1);
+  const auto run = ReadReportRun(written.path()).value();
+  EXPECT_EQ(run.run_id, "r");
+  EXPECT_EQ(run.state, "stopped");
+  EXPECT_EQ(run.step, 4);
+  EXPECT_EQ(run.redone_steps, 1);
+  EXPECT_EQ(run.restarts, 2);
+  EXPECT_EQ(run.not_finite_losses, 1);
+  EXPECT_EQ(run.num_commits, 1);
+  EXPECT_DOUBLE_EQ(run.seconds, 8.7);
+  EXPECT_EQ(run.buckets.size(), 4u);
+  EXPECT_EQ(run.lost.size(), 1u);
+  ASSERT_EQ(run.evaluations.size(), 1u);
+  EXPECT_EQ(run.evaluations[0].value, 3.25);
+  ASSERT_EQ(run.starts.size(), 3u);
+  EXPECT_THAT(run.starts[0].lost_nodes, ElementsAre("n1"));
+  EXPECT_EQ(run.starts[0].last_step, 2);
+  EXPECT_EQ(run.starts[0].train_begin, 1);
   // Another job's nodes are no loss.
-  EXPECT_THAT(run->starts[1].lost_nodes, ElementsAre());
-  EXPECT_EQ(run->starts[1].detail, "a signal");
-  EXPECT_EQ(run->starts[2].exit_status, -1);
-  EXPECT_DOUBLE_EQ(run->starts[2].end, 8.7);
-  EXPECT_EQ(run->events.size(), 1u);
-  EXPECT_TRUE(run->wall.AddsUp());
+  EXPECT_THAT(run.starts[1].lost_nodes, ElementsAre());
+  EXPECT_EQ(run.starts[1].detail, "a signal");
+  EXPECT_EQ(run.starts[2].exit_status, -1);
+  EXPECT_DOUBLE_EQ(run.starts[2].end, 8.7);
+  EXPECT_EQ(run.events.size(), 1u);
+  EXPECT_TRUE(run.wall.AddsUp());
 }
 
 TEST(ReportPage, TextOfTheRunIsTextOfThePage) {
   const EventfulRun written;
-  auto run = ReadReportRun(written.path());
-  ASSERT_TRUE(run.ok()) << run.status();
-  run->name = "<img src=x onerror=alert(1)>'\"&";
-  const std::string json = ReportJson({*run});
+  auto run = ReadReportRun(written.path()).value();
+  run.name = "<img src=x onerror=alert(1)>'\"&";
+  const std::string json = ReportJson({run});
   EXPECT_THAT(json, Not(HasSubstr("<")));
   EXPECT_THAT(json, HasSubstr("\\u003c/script>"));
-  const std::string page = ReportPage({*run}, absl::UnixEpoch());
+  const std::string page = ReportPage({run}, absl::UnixEpoch());
   EXPECT_THAT(page, Not(HasSubstr("<img")));
   EXPECT_THAT(page, Not(HasSubstr("</script><b>")));
   EXPECT_THAT(page, HasSubstr("&lt;img src=x onerror=alert(1)&gt;&#39;&quot;&amp;"));
@@ -234,9 +233,7 @@ TEST(Report, ARunWithoutAStepHasAPage) {
 
 TEST(Report, ARunThatNeverStartedIsRefused) {
   const WrittenRun run;
-  const absl::Status status = WriteReport({{run.path()}, ""});
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("never started"));
+  EXPECT_THAT(WriteReport({{run.path()}, ""}), Fails(absl::IsInvalidArgument, "never started"));
   EXPECT_FALSE(std::filesystem::exists(run.path() + "/report.html"));
 }
 

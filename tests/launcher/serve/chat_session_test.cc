@@ -22,23 +22,22 @@ ModelFacts Facts(const std::string& chat_template) {
 }
 
 TEST(ChatSessionTest, PromptsAreWrittenAsPreparationWritesThem) {
-  auto session = ChatSession::Start(Facts("chatml"), "", "Be brief.");
-  ASSERT_TRUE(session.ok()) << session.status();
-  EXPECT_EQ(session->closing(), "<|im_end|>");
-  session->Ask("Hi");
+  auto session = ChatSession::Start(Facts("chatml"), "", "Be brief.").value();
+  EXPECT_EQ(session.closing(), "<|im_end|>");
+  session.Ask("Hi");
   const std::string first =
       "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>"
       "assistant\n";
-  EXPECT_EQ(session->Prompt(), first);
-  session->SetAnswer("Hello");
-  session->Ask("Bye");
-  EXPECT_EQ(session->Prompt(), first +
-                                   "Hello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
-                                   "<|im_start|>assistant\n");
-  session->TakeBack();
-  session->Reset();
-  session->Ask("Hi");
-  EXPECT_EQ(session->Prompt(), first);
+  EXPECT_EQ(session.Prompt(), first);
+  session.SetAnswer("Hello");
+  session.Ask("Bye");
+  EXPECT_EQ(session.Prompt(), first +
+                                  "Hello<|im_end|>\n<|im_start|>user\nBye<|im_end|>\n"
+                                  "<|im_start|>assistant\n");
+  session.TakeBack();
+  session.Reset();
+  session.Ask("Hi");
+  EXPECT_EQ(session.Prompt(), first);
 }
 
 TEST(ChatSessionTest, TheOldestTurnsAreForgottenButNotTheSystemMessage) {
@@ -65,11 +64,10 @@ TEST(ChatSessionTest, NoTextHasAMark) {
 TEST(ChatSessionTest, TheTemplateMayBeGiven) {
   const std::string path = testing::TempDir() + "/template";
   std::ofstream(path) << "{role}: {content}\\n\n";
-  auto session = ChatSession::Start(Facts("chatml"), path, "");
-  ASSERT_TRUE(session.ok()) << session.status();
-  session->Ask("Hi");
-  EXPECT_EQ(session->Prompt(), "user: Hi\nassistant: ");
-  EXPECT_EQ(session->closing(), "");
+  auto session = ChatSession::Start(Facts("chatml"), path, "").value();
+  session.Ask("Hi");
+  EXPECT_EQ(session.Prompt(), "user: Hi\nassistant: ");
+  EXPECT_EQ(session.closing(), "");
 }
 
 TEST(ChatSessionTest, NamesAndTextsAreNoFiles) {

@@ -3,10 +3,8 @@
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "launcher/serve/http_server.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -159,8 +160,8 @@ TEST(ListenAddressTest, AddressesAreRead) {
 TEST(ListenAddressTest, OthersNeedAToken) {
   HttpOptions options;
   options.address = {"0.0.0.0", 8080};
-  EXPECT_THAT(std::string(CheckMayListen(options).message()),
-              HasSubstr("--http 0.0.0.0:8080 is reached from other machines; pass --token-file"));
+  EXPECT_THAT(CheckMayListen(options),
+              Says("--http 0.0.0.0:8080 is reached from other machines; pass --token-file"));
   options.token = kToken;
   EXPECT_TRUE(CheckMayListen(options).ok());
   options = {.address = {"::1", 8080}};

@@ -91,9 +91,7 @@ class HttpServerTest : public ::testing::Test {
  protected:
   void Start(HttpOptions options = {}) {
     options.address = {"127.0.0.1", 0};
-    auto server = HttpServer::Start(options, service_.facts(), queue_);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = *std::move(server);
+    server_ = HttpServer::Start(options, service_.facts(), queue_).value();
   }
   Client Connect() const { return Client(server_->address().port); }
   std::string Health() const {

@@ -11,6 +11,7 @@
 #include "launcher/serve/event_stream.h"
 #include "launcher/texts/object_reader.h"
 #include "tests/launcher/serve/fake_service.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -84,7 +85,7 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
     const auto request = ParseBody(fault.body);
     ASSERT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
     EXPECT_EQ(FaultyKey(request.status()), fault.key) << fault.body;
-    EXPECT_THAT(std::string(request.status().message()), HasSubstr(fault.words)) << fault.body;
+    EXPECT_THAT(request.status(), Says(fault.words)) << fault.body;
   }
   const auto other = ParseBody(R"({"prompt": "a", "model": "gpt-4"})");
   EXPECT_EQ(other.status().code(), absl::StatusCode::kNotFound);

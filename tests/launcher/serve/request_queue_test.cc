@@ -12,12 +12,12 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/mutex.h"
 #include "tests/launcher/serve/fake_service.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // A service whose calls wait until they may begin.
 class GatedService : public FakeTextService {
@@ -46,17 +46,6 @@ class GatedService : public FakeTextService {
   int num_allowed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Opens the service's gate at its end, which a test that returns early else waits for.
-class GatedQueue : public RequestQueue {
- public:
-  GatedQueue(GatedService& service, const QueueOptions& options)
-      : RequestQueue(service, options), service_(service) {}
-  ~GatedQueue() { service_.Allow(1 << 20); }
-
- private:
-  GatedService& service_;
-};
-
 TextRequest Completes(const std::string& prompt, int64_t samples = 1) {
   CompletionRequest completion{.prompt = prompt, .samples = samples};
   completion.write.method = WriteMethod::kLeftToRight;
@@ -73,10 +62,29 @@ TextRequest Scores(const std::string& text) {
 std::shared_ptr<Ticket> SubmitOne(RequestQueue& queue, TextRequest request,
                                   absl::Time deadline = absl::InfiniteFuture(),
                                   bool streams = false) {
-  const auto tickets = queue.Submit({std::move(request)}, deadline, streams);
-  EXPECT_TRUE(tickets.ok()) << tickets.status();
-  return tickets->front();
+  const auto tickets = queue.Submit({std::move(request)}, deadline, streams).value();
+  return tickets.front();
 }
+
+std::shared_ptr<Ticket> Stream(RequestQueue& queue, TextRequest request) {
+  return SubmitOne(queue, std::move(request), absl::InfiniteFuture(), /*streams=*/true);
+}
+
+// A queue whose service computes one request, `running`, until Allow().
+template <typename Service = GatedService>
+struct BusyQueue {
+  explicit BusyQueue(const QueueOptions& options = {}, TextRequest first = Completes("running"))
+      : queue(service, options), running(SubmitOne(queue, std::move(first))) {
+    service.AwaitBegun(1);
+  }
+  // The queue's end else waits for the service, in a test that returns early.
+  ~BusyQueue() { Allow(); }
+  void Allow() { service.Allow(1 << 20); }
+
+  Service service;
+  RequestQueue queue;
+  const std::shared_ptr<Ticket> running;
+};
 
 const absl::StatusOr<TextResult>& AnswerOf(Ticket& ticket) {
   while (!ticket.Await(absl::Seconds(1))) ticket.TakeTokens();
@@ -99,92 +107,77 @@ std::string ToldOf(Ticket& ticket) {
 }
 
 TEST(RequestQueueTest, WhatWaitsIsComputedTogetherUpToTheLimit) {
-  GatedService service;
-  GatedQueue queue(service, {.max_waiting = 100, .max_batch = 4});
-  const auto first = SubmitOne(queue, Completes("first"));
-  service.AwaitBegun(1);
+  BusyQueue<> busy({.max_waiting = 100, .max_batch = 4});
   std::vector<std::shared_ptr<Ticket>> tickets;
-  for (int i = 0; i < 5; ++i) tickets.push_back(SubmitOne(queue, Completes(absl::StrCat("p", i))));
-  const auto score = SubmitOne(queue, Scores("a b"));
-  tickets.push_back(SubmitOne(queue, Completes("two of it", 2)));
-  service.Allow(100);
-  EXPECT_EQ(TextOf(*first), " first");
+  for (int i = 0; i < 5; ++i)
+    tickets.push_back(SubmitOne(busy.queue, Completes(absl::StrCat("p", i))));
+  const auto score = SubmitOne(busy.queue, Scores("a b"));
+  tickets.push_back(SubmitOne(busy.queue, Completes("two of it", 2)));
+  busy.Allow();
+  EXPECT_EQ(TextOf(*busy.running), " running");
   for (int i = 0; i < 5; ++i) EXPECT_EQ(TextOf(*tickets[i]), absl::StrCat(" p", i));
   EXPECT_EQ(TextOf(*tickets[5]), " it of two");
   EXPECT_EQ(std::get<TextScore>(*AnswerOf(*score)).log_prob, -2);
   // The one that waits longest goes first, and takes those of its kind along.
-  EXPECT_THAT(service.calls, ElementsAre(1, 4, 2, 1));
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 4, 2, 1));
 }
 
 TEST(RequestQueueTest, AFullQueueRefusesAllOfASubmission) {
-  GatedService service;
-  GatedQueue queue(service, {.max_waiting = 2, .max_batch = 1});
-  const auto running = SubmitOne(queue, Completes("running"));
-  service.AwaitBegun(1);
-  const auto waiting = SubmitOne(queue, Completes("waiting"));
-  EXPECT_EQ(queue.num_waiting(), 1);
-  const auto two = queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture());
+  BusyQueue<> busy({.max_waiting = 2, .max_batch = 1});
+  const auto waiting = SubmitOne(busy.queue, Completes("waiting"));
+  EXPECT_EQ(busy.queue.num_waiting(), 1);
+  const auto two = busy.queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture());
   EXPECT_TRUE(IsQueueFull(two.status()));
-  EXPECT_THAT(std::string(two.status().message()),
-              HasSubstr("the queue is full: 1 of 2 requests wait; try again later"));
-  EXPECT_EQ(queue.num_waiting(), 1);
-  const auto last = SubmitOne(queue, Completes("last"));
-  service.Allow(100);
-  EXPECT_EQ(TextOf(*running), " running");
+  EXPECT_THAT(two.status(), Says("the queue is full: 1 of 2 requests wait; try again later"));
+  EXPECT_EQ(busy.queue.num_waiting(), 1);
+  const auto last = SubmitOne(busy.queue, Completes("last"));
+  busy.Allow();
+  EXPECT_EQ(TextOf(*busy.running), " running");
   EXPECT_EQ(TextOf(*waiting), " waiting");
   EXPECT_EQ(TextOf(*last), " last");
 }
 
 TEST(RequestQueueTest, WhatWaitedTooLongOrForNobodyIsNotComputed) {
-  GatedService service;
-  GatedQueue queue(service, {});
-  const auto running = SubmitOne(queue, Completes("running"));
-  service.AwaitBegun(1);
-  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
-  const auto left = SubmitOne(queue, Completes("left"));
+  BusyQueue<> busy;
+  const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
+  const auto left = SubmitOne(busy.queue, Completes("left"));
   left->GiveUp();
-  const auto last = SubmitOne(queue, Completes("last"));
-  service.Allow(100);
-  EXPECT_EQ(TextOf(*running), " running");
+  const auto last = SubmitOne(busy.queue, Completes("last"));
+  busy.Allow();
+  EXPECT_EQ(TextOf(*busy.running), " running");
   EXPECT_EQ(AnswerOf(*late).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
   EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
   EXPECT_EQ(TextOf(*last), " last");
-  EXPECT_THAT(service.calls, ElementsAre(1, 1));
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 1));
 }
 
 TEST(RequestQueueTest, WhatWasGivenUpAtItsDeadlineIsLate) {
-  GatedService service;
-  GatedQueue queue(service, {});
-  const auto running = SubmitOne(queue, Completes("running"));
-  service.AwaitBegun(1);
-  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
+  BusyQueue<> busy;
+  const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
   late->GiveUp();
-  EXPECT_EQ(queue.num_waiting(), 0);
+  EXPECT_EQ(busy.queue.num_waiting(), 0);
   EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
 }
 
 TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
-  GatedService service;
-  GatedQueue queue(service, {.max_waiting = 2, .max_batch = 1});
-  const auto running = SubmitOne(queue, Completes("running"));
-  service.AwaitBegun(1);
-  const auto left = SubmitOne(queue, Completes("left"));
-  const auto late = SubmitOne(queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
+  BusyQueue<> busy({.max_waiting = 2, .max_batch = 1});
+  const auto left = SubmitOne(busy.queue, Completes("left"));
+  const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
   left->GiveUp();
   // Before anything else is computed.
-  EXPECT_EQ(queue.num_waiting(), 0);
+  EXPECT_EQ(busy.queue.num_waiting(), 0);
   EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
   EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
-  const auto gone = queue.Submit({Completes("gone"), Completes("gone")}, absl::InfiniteFuture());
-  ASSERT_TRUE(gone.ok()) << gone.status();
-  for (const auto& ticket : *gone) ticket->GiveUp();
-  const auto last = queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture());
-  ASSERT_TRUE(last.ok()) << last.status();
-  service.Allow(100);
-  EXPECT_EQ(TextOf(*running), " running");
-  EXPECT_EQ(TextOf(*last->back()), " b");
-  EXPECT_THAT(service.calls, ElementsAre(1, 1, 1));
+  const auto gone =
+      busy.queue.Submit({Completes("gone"), Completes("gone")}, absl::InfiniteFuture()).value();
+  for (const auto& ticket : gone) ticket->GiveUp();
+  const auto last =
+      busy.queue.Submit({Completes("a"), Completes("b")}, absl::InfiniteFuture()).value();
+  busy.Allow();
+  EXPECT_EQ(TextOf(*busy.running), " running");
+  EXPECT_EQ(TextOf(*last.back()), " b");
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 1, 1));
 }
 
 TextRequest Rolls() {
@@ -197,24 +190,21 @@ TextRequest Rolls() {
 
 TEST(RequestQueueTest, RollingScoresEndBetweenWindows) {
   for (const bool is_left : {true, false}) {
-    GatedService service;
-    GatedQueue queue(service, {});
-    const auto rolling = SubmitOne(queue, Rolls());
-    service.AwaitBegun(1);
+    BusyQueue<> busy({}, Rolls());
     std::thread stopper;
     if (is_left) {
-      rolling->GiveUp();
+      busy.running->GiveUp();
     } else {
-      stopper = std::thread([&queue] { queue.Stop(); });
-      while (!absl::IsUnavailable(queue.Submit({}, absl::InfiniteFuture()).status()))
+      stopper = std::thread([&busy] { busy.queue.Stop(); });
+      while (!absl::IsUnavailable(busy.queue.Submit({}, absl::InfiniteFuture()).status()))
         std::this_thread::yield();
     }
-    service.Allow(100);
-    EXPECT_EQ(TextOf(*rolling),
+    busy.Allow();
+    EXPECT_EQ(TextOf(*busy.running),
               is_left ? "nobody waited for the answer" : "the server is being stopped");
     if (stopper.joinable()) stopper.join();
-    queue.Stop();
-    EXPECT_EQ(service.scored.size(), 1u);
+    busy.queue.Stop();
+    EXPECT_EQ(busy.service.scored.size(), 1u);
   }
 }
 
@@ -237,13 +227,10 @@ TEST(RequestQueueTest, RollingScoresHaveATimeLimit) {
 }
 
 TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
-  GatedService service;
-  GatedQueue queue(service, {});
-  const auto first = SubmitOne(queue, Completes("first"));
-  service.AwaitBegun(1);
-  const auto good = SubmitOne(queue, Completes("good"));
-  const auto bad = SubmitOne(queue, Completes("a fault"));
-  service.Allow(100);
+  BusyQueue<> busy;
+  const auto good = SubmitOne(busy.queue, Completes("good"));
+  const auto bad = SubmitOne(busy.queue, Completes("a fault"));
+  busy.Allow();
   EXPECT_EQ(TextOf(*good), " good");
   EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
 }
@@ -251,26 +238,21 @@ TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
 TEST(RequestQueueTest, TokensAreToldInOrder) {
   FakeTextService service;
   RequestQueue queue(service, {});
-  const auto ticket =
-      SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
+  const auto ticket = Stream(queue, Completes("a b c"));
   EXPECT_EQ(ToldOf(*ticket), " c b a");
   EXPECT_EQ(TextOf(*ticket), " c b a");
 }
 
 TEST(RequestQueueTest, TokensAreToldOnceWhereABatchIsComputedAgain) {
-  GatedService service;
-  GatedQueue queue(service, {});
-  const auto first = SubmitOne(queue, Completes("first"));
-  service.AwaitBegun(1);
-  const auto streamed =
-      SubmitOne(queue, Completes("a b c", 2), absl::InfiniteFuture(), /*streams=*/true);
-  const auto bad = SubmitOne(queue, Completes("a fault"), absl::InfiniteFuture(), /*streams=*/true);
-  service.Allow(100);
+  BusyQueue<> busy;
+  const auto streamed = Stream(busy.queue, Completes("a b c", 2));
+  const auto bad = Stream(busy.queue, Completes("a fault"));
+  busy.Allow();
   // Of two samples: all words, and all but the first.
   EXPECT_EQ(ToldOf(*streamed), " c b a b a");
   EXPECT_EQ(TextOf(*streamed), " c b a");
   EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
-  EXPECT_THAT(service.calls, ElementsAre(1, 2, 1, 1));
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 2, 1, 1));
 }
 
 // A service whose first texts of a batch have another word at the place of "b".
@@ -291,14 +273,10 @@ class RoundingService : public GatedService {
 };
 
 TEST(RequestQueueTest, NothingMoreIsToldOfATextThatDiffersTheSecondTime) {
-  RoundingService service;
-  GatedQueue queue(service, {});
-  const auto first = SubmitOne(queue, Completes("first"));
-  service.AwaitBegun(1);
-  const auto streamed =
-      SubmitOne(queue, Completes("a b c"), absl::InfiniteFuture(), /*streams=*/true);
-  const auto bad = SubmitOne(queue, Completes("a fault"));
-  service.Allow(100);
+  BusyQueue<RoundingService> busy;
+  const auto streamed = Stream(busy.queue, Completes("a b c"));
+  const auto bad = SubmitOne(busy.queue, Completes("a fault"));
+  busy.Allow();
   EXPECT_EQ(ToldOf(*streamed), " c B a");
   EXPECT_EQ(TextOf(*streamed), " c b a");
   EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
@@ -309,26 +287,22 @@ TEST(RequestQueueTest, TokensInAnyOrderAreNotTold) {
   RequestQueue queue(service, {});
   TextRequest request = Completes("a b c");
   std::get<CompletionRequest>(request.what).write.method = WriteMethod::kLlada;
-  const auto ticket =
-      SubmitOne(queue, std::move(request), absl::InfiniteFuture(), /*streams=*/true);
+  const auto ticket = Stream(queue, std::move(request));
   EXPECT_EQ(ToldOf(*ticket), "");
   EXPECT_EQ(TextOf(*ticket), " c b a");
 }
 
 TEST(RequestQueueTest, StopFinishesWhatRunsAndRefusesTheRest) {
-  GatedService service;
-  GatedQueue queue(service, {});
-  const auto running = SubmitOne(queue, Completes("running"));
-  service.AwaitBegun(1);
-  const auto waiting = SubmitOne(queue, Completes("waiting"));
-  std::thread stopper([&] { queue.Stop(); });
+  BusyQueue<> busy;
+  const auto waiting = SubmitOne(busy.queue, Completes("waiting"));
+  std::thread stopper([&] { busy.queue.Stop(); });
   EXPECT_EQ(TextOf(*waiting), "the server is being stopped");
-  EXPECT_FALSE(running->Await(absl::ZeroDuration()));
-  EXPECT_EQ(queue.Submit({Completes("later")}, absl::InfiniteFuture()).status().code(),
+  EXPECT_FALSE(busy.running->Await(absl::ZeroDuration()));
+  EXPECT_EQ(busy.queue.Submit({Completes("later")}, absl::InfiniteFuture()).status().code(),
             absl::StatusCode::kUnavailable);
-  service.Allow(100);
+  busy.Allow();
   stopper.join();
-  EXPECT_EQ(TextOf(*running), " running");
+  EXPECT_EQ(TextOf(*busy.running), " running");
 }
 
 TEST(RequestQueueTest, ManyThreadsEachGetTheirOwnAnswers) {

@@ -8,7 +8,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "core/base/unique_fd.h"

@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -60,11 +61,8 @@ ShowOptions Options(const std::string& objective, int64_t length, int64_t seed) 
 }
 
 Scene SceneOf(const ShowOptions& options) {
-  const absl::StatusOr<RunConfig> config = ShowConfig(options);
-  EXPECT_TRUE(config.ok()) << config.status();
-  absl::StatusOr<Scene> scene = MakeScene(*config, options);
-  EXPECT_TRUE(scene.ok()) << scene.status();
-  return *std::move(scene);
+  const RunConfig config = ShowConfig(options).value();
+  return MakeScene(config, options).value();
 }
 
 // The released code's blocking rule within a half: rev is -1 for context, else the order; a
@@ -91,8 +89,7 @@ TEST(ShowTest, XlnetPicturesAreTheReleasedRulePairByPair) {
         options.overrides = {"sampling.num_predict=6"};
         const TextSample sample = SceneOf(options).sample;
         EXPECT_EQ(sample.backward, lane == 1);
-        const absl::StatusOr<std::string> picture = Picture(options, kWide);
-        ASSERT_TRUE(picture.ok()) << picture.status();
+        const std::string picture = Picture(options, kWide).value();
 
         std::vector<std::string> content;
         std::vector<std::string> queries;
@@ -106,8 +103,8 @@ TEST(ShowTest, XlnetPicturesAreTheReleasedRulePairByPair) {
           content.push_back(row);
           if (sample.is_masked[i] != 0 && sample.is_functional[i] == 0) queries.push_back(query);
         }
-        EXPECT_EQ(MatrixOf(*picture, "content stream"), content) << *picture;
-        EXPECT_EQ(MatrixOf(*picture, "query stream"), queries) << *picture;
+        EXPECT_EQ(MatrixOf(picture, "content stream"), content) << picture;
+        EXPECT_EQ(MatrixOf(picture, "query stream"), queries) << picture;
       }
     }
   }
@@ -122,8 +119,7 @@ TEST(ShowTest, AGivenOrderIsDrawnAsThePaperDefinesIt) {
     options.orders = {absl::StrJoin(order, ",")};
     options.memory = 2;
     options.ascii = true;
-    const absl::StatusOr<std::string> picture = Picture(options, kWide);
-    ASSERT_TRUE(picture.ok()) << picture.status();
+    const std::string picture = Picture(options, kWide).value();
     std::vector<std::string> content, queries;
     for (int64_t i = 1; i <= 4; ++i) {
       std::string row = "mm";
@@ -136,9 +132,9 @@ TEST(ShowTest, AGivenOrderIsDrawnAsThePaperDefinesIt) {
       content.push_back(row);
       queries.push_back(query);
     }
-    EXPECT_EQ(MatrixOf(*picture, "content stream"), content) << *picture;
-    EXPECT_EQ(MatrixOf(*picture, "query stream"), queries) << *picture;
-    EXPECT_THAT(*picture, HasSubstr("order of slots: " + absl::StrJoin(order, " -> ")));
+    EXPECT_EQ(MatrixOf(picture, "content stream"), content) << picture;
+    EXPECT_EQ(MatrixOf(picture, "query stream"), queries) << picture;
+    EXPECT_THAT(picture, HasSubstr("order of slots: " + absl::StrJoin(order, " -> ")));
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
@@ -158,7 +154,7 @@ TEST(ShowTest, OrdersAreToldSlotBySlotInTheirOwnNumbers) {
   EXPECT_THAT(one, HasSubstr("slot 2 'x2' through the query stream sees 3:x3\n"));
   EXPECT_THAT(one, Not(HasSubstr("slot 1 'x1'")));
   options.row = 0;
-  EXPECT_THAT(std::string(Picture(options, kWide).status().message()), HasSubstr("[1, 5)"));
+  EXPECT_THAT(Picture(options, kWide).status(), Says("[1, 5)"));
 }
 
 TEST(ShowTest, ListsThatAreNoPermutationAreRefused) {
@@ -170,29 +166,25 @@ TEST(ShowTest, ListsThatAreNoPermutationAreRefused) {
                                       {"", "'' is not a position"}}) {
     ShowOptions options;
     options.orders = {"2,1", order};
-    const absl::Status status = Picture(options, kWide).status();
-    EXPECT_TRUE(absl::IsInvalidArgument(status)) << order;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+    EXPECT_THAT(Picture(options, kWide).status(), Fails(absl::IsInvalidArgument, reason));
   }
   ShowOptions options;
   options.orders = {"2,1"};
   options.objective = "gpt";
-  EXPECT_THAT(std::string(Picture(options, kWide).status().message()),
-              HasSubstr("use permutation_lm"));
+  EXPECT_THAT(Picture(options, kWide).status(), Says("use permutation_lm"));
 }
 
 TEST(ShowTest, CausalPicturesSeeTheMemoryAndWhatIsNotLater) {
   for (const int64_t length : {8, 9, 40}) {
     ShowOptions options = Options("transformer-xl", length, 1);
     options.memory = 2;
-    const absl::StatusOr<std::string> picture = Picture(options, kWide);
-    ASSERT_TRUE(picture.ok()) << picture.status();
+    const std::string picture = Picture(options, kWide).value();
     std::vector<std::string> rows;
     for (int64_t i = 0; i < length; ++i) {
       rows.push_back("mm" + std::string(static_cast<size_t>(i), '#') + "o" +
                      std::string(static_cast<size_t>(length - 1 - i), '.'));
     }
-    EXPECT_EQ(MatrixOf(*picture, "content stream"), rows) << *picture;
+    EXPECT_EQ(MatrixOf(picture, "content stream"), rows) << picture;
   }
 }
 
@@ -200,9 +192,8 @@ TEST(ShowTest, YoungLanesDoNotSeeStatesThatAreNotThereYet) {
   ShowOptions options = Options("transformer-xl", 8, 1);
   options.memory = 3;
   options.step = 0;
-  const absl::StatusOr<std::string> picture = Picture(options, kWide);
-  ASSERT_TRUE(picture.ok()) << picture.status();
-  EXPECT_EQ(MatrixOf(*picture, "content stream").at(1), "...#o......") << *picture;
+  const std::string picture = Picture(options, kWide).value();
+  EXPECT_EQ(MatrixOf(picture, "content stream").at(1), "...#o......") << picture;
 }
 
 TEST(ShowTest, ScalingKeepsThePublishedProportions) {
@@ -247,7 +238,7 @@ class ShowMaskTest : public ::testing::Test {
   void ExpectRefused(const std::string& text, const std::string& reason) const {
     const absl::Status status = Ranks(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(reason));
+    EXPECT_THAT(status, Says(reason));
     EXPECT_EQ(status.message().find('\n'), std::string::npos);
   }
 
@@ -256,10 +247,9 @@ class ShowMaskTest : public ::testing::Test {
 };
 
 TEST_F(ShowMaskTest, RanksOfXlnetsWorkedExample) {
-  const absl::StatusOr<std::string> ranks =
-      Ranks("# order 3 2 4 1\n1 1 1 1\n. 1 1 .\r\n0010  # the first\n\n0\t1 1 1\n");
-  ASSERT_TRUE(ranks.ok()) << ranks.status();
-  EXPECT_EQ(*ranks, "lim 3 1 0 2\nkey 3 1 0 2\n");
+  const std::string ranks =
+      Ranks("# order 3 2 4 1\n1 1 1 1\n. 1 1 .\r\n0010  # the first\n\n0\t1 1 1\n").value();
+  EXPECT_EQ(ranks, "lim 3 1 0 2\nkey 3 1 0 2\n");
 }
 
 TEST_F(ShowMaskTest, KeysThatNobodySeesHaveNoRank) {

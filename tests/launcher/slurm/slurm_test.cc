@@ -29,10 +29,9 @@ constexpr char kPluginList[] =
 constexpr char kNoPmix[] = "MPI plugin types are...\n\tnone\n\tpmi2\n";
 
 TEST(MpiChoiceTest, SrunWherePmixIsNamed) {
-  const auto choice = ChooseMpi("auto", kPluginList, true);
-  ASSERT_TRUE(choice.ok()) << choice.status();
-  EXPECT_EQ(choice->plugin, "pmix");
-  EXPECT_THAT(choice->reason, HasSubstr("srun --mpi=pmix"));
+  const auto choice = ChooseMpi("auto", kPluginList, true).value();
+  EXPECT_EQ(choice.plugin, "pmix");
+  EXPECT_THAT(choice.reason, HasSubstr("srun --mpi=pmix"));
   EXPECT_EQ(ChooseMpi("auto", "srun: MPI types are: none, pmix_v3, pmix_v4", true)->plugin,
             "pmix_v4");
 }
@@ -85,10 +84,9 @@ absl::StatusOr<NodePlace> Find(const std::string& nodes, const char* name) {
 }
 
 TEST(NodePlaceTest, IsFoundByTheNameThatSlurmGave) {
-  const auto place = Find("n1,n3,n4", "n3");
-  ASSERT_TRUE(place.ok()) << place.status();
-  EXPECT_EQ(place->index, 1);
-  EXPECT_EQ(place->count, 3);
+  const auto place = Find("n1,n3,n4", "n3").value();
+  EXPECT_EQ(place.index, 1);
+  EXPECT_EQ(place.count, 3);
   EXPECT_TRUE(absl::IsInvalidArgument(Find("n1,n3", "n2").status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Find("n1,n3", nullptr).status()));
 }
@@ -101,34 +99,35 @@ constexpr char kRunningJob[] =
     "ReqNodeList=(null) ExcNodeList=(null) NodeList=n[1-2,4] NumNodes=3 NumCPUs=6";
 
 TEST(SlurmJobTest, ReadsARunningJobWhateverItsName) {
-  const auto job = ParseSlurmJob(kRunningJob);
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_EQ(job->id, 42);
-  EXPECT_EQ(job->state, "RUNNING");
-  EXPECT_EQ(job->reason, "");
-  EXPECT_EQ(job->nodes, "n[1-2,4]");
-  EXPECT_EQ(job->num_nodes, 3);
-  EXPECT_EQ(job->restarts, 2);
-  EXPECT_EQ(job->partition, "long");
-  EXPECT_EQ(job->dependency, "");
-  EXPECT_EQ(job->exit_code, "");
-  EXPECT_EQ(job->run_time, absl::Hours(24) + absl::Minutes(10));
-  EXPECT_EQ(job->time_left, absl::Hours(3) + absl::Minutes(50));
-  EXPECT_FALSE(job->start.has_value());
-  EXPECT_TRUE(job->IsRunning());
+  const auto job = ParseSlurmJob(kRunningJob).value();
+  EXPECT_EQ(job.id, 42);
+  EXPECT_EQ(job.state, "RUNNING");
+  EXPECT_EQ(job.reason, "");
+  EXPECT_EQ(job.nodes, "n[1-2,4]");
+  EXPECT_EQ(job.num_nodes, 3);
+  EXPECT_EQ(job.restarts, 2);
+  EXPECT_EQ(job.partition, "long");
+  EXPECT_EQ(job.dependency, "");
+  EXPECT_EQ(job.exit_code, "");
+  EXPECT_EQ(job.run_time, absl::Hours(24) + absl::Minutes(10));
+  EXPECT_EQ(job.time_left, absl::Hours(3) + absl::Minutes(50));
+  EXPECT_FALSE(job.start.has_value());
+  EXPECT_TRUE(job.IsRunning());
 }
 
 TEST(SlurmJobTest, ReadsAWaitingJob) {
-  const auto job = ParseSlurmJob(
-      "JobId=7 JobName=x UserId=me(1) JobState=PENDING Reason=Dependency Dependency=afterok:6 "
-      "Restarts=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=UNLIMITED StartTime=2026-01-02T03:04:05 "
-      "Partition=a,b NodeList= NumNodes=2-2");
-  ASSERT_TRUE(job.ok()) << job.status();
-  EXPECT_TRUE(job->IsQueued());
-  EXPECT_EQ(job->dependency, "afterok:6");
-  EXPECT_EQ(job->num_nodes, 2);
-  EXPECT_FALSE(job->time_left.has_value());
-  EXPECT_EQ(job->start,
+  const auto job =
+      ParseSlurmJob(
+          "JobId=7 JobName=x UserId=me(1) JobState=PENDING Reason=Dependency Dependency=afterok:6 "
+          "Restarts=0 ExitCode=0:0 RunTime=00:00:00 TimeLimit=UNLIMITED "
+          "StartTime=2026-01-02T03:04:05 "
+          "Partition=a,b NodeList= NumNodes=2-2")
+          .value();
+  EXPECT_TRUE(job.IsQueued());
+  EXPECT_EQ(job.dependency, "afterok:6");
+  EXPECT_EQ(job.num_nodes, 2);
+  EXPECT_FALSE(job.time_left.has_value());
+  EXPECT_EQ(job.start,
             absl::FromCivil(absl::CivilSecond(2026, 1, 2, 3, 4, 5), absl::LocalTimeZone()));
 }
 
@@ -163,10 +162,9 @@ TEST(SlurmJobTest, TimeLimitsAreReadAsSlurmReadsThem) {
 }
 
 TEST(SbatchTest, WordsBelongToTheOptionBeforeThem) {
-  const auto options = ParseSbatchWords({"-p", "debug", "--time", "5", "-N2", "--qos=a b"});
-  ASSERT_TRUE(options.ok()) << options.status();
+  const auto options = ParseSbatchWords({"-p", "debug", "--time", "5", "-N2", "--qos=a b"}).value();
   std::vector<std::string> names, texts;
-  for (const SbatchOption& option : *options) {
+  for (const SbatchOption& option : options) {
     names.push_back(option.name);
     texts.push_back(option.text);
   }

@@ -12,10 +12,10 @@
 
 #include "ckpt/health_relay.h"
 #include "core/base/file_system.h"
-#include "core/base/status.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -101,18 +101,16 @@ TEST(AttemptTest, AServiceThatMakesProgressIsWaitedFor) {
 
 TEST(AttemptTest, AServiceThatFallsSilentIsGivenUp) {
   std::string printed;
-  const absl::Status status = Start(/*num_words=*/3, /*gets_ready=*/false, &printed);
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("said nothing new for 0"));
+  EXPECT_THAT(Start(/*num_words=*/3, /*gets_ready=*/false, &printed),
+              Fails(absl::IsUnavailable, "said nothing new for 0"));
   EXPECT_THAT(printed, HasSubstr("read 4\n"));
 }
 
 TEST(AttemptTest, NothingIsStartedOnceTheLeaseIsLost) {
   std::string printed;
-  const absl::Status status = Start(/*num_words=*/0, /*gets_ready=*/true, &printed,
-                                    /*loses_lease=*/true);
-  EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("is gone: open "));
+  EXPECT_THAT(Start(/*num_words=*/0, /*gets_ready=*/true, &printed,
+                    /*loses_lease=*/true),
+              Fails(absl::IsAborted, "is gone: open "));
 }
 
 }  // namespace

@@ -69,9 +69,7 @@ class HealthServerTest : public ::testing::Test {
   std::string path() const { return ckpt::LauncherEndpointPath(directory_.path(), 3); }
   std::string socket_path() const { return directory_.path() + "/s/socket"; }
   std::unique_ptr<HealthServer> Listen(absl::Duration silence_limit = absl::Minutes(1)) {
-    auto server = HealthServer::Start({directory_.path(), "run", 3, true, silence_limit});
-    EXPECT_TRUE(server.ok()) << server.status();
-    return *std::move(server);
+    return HealthServer::Start({directory_.path(), "run", 3, true, silence_limit}).value();
   }
   ckpt::LauncherEndpoint Endpoint(const std::string& address = "127.0.0.1") const {
     ckpt::LauncherEndpoint endpoint =
@@ -89,9 +87,8 @@ class HealthServerTest : public ::testing::Test {
     while (!is_done()) {
       absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_.get());
       if (channel.ok()) {
-        absl::StatusOr<ckpt::Message> message = channel->Receive(MonotonicNow() + kPatience);
-        ASSERT_TRUE(message.ok()) << message.status();
-        relay.Adopt(*std::move(channel), std::move(std::get<ckpt::Watch>(message->body).fd));
+        ckpt::Message message = channel->Receive(MonotonicNow() + kPatience).value();
+        relay.Adopt(*std::move(channel), std::move(std::get<ckpt::Watch>(message.body).fd));
       }
       absl::SleepFor(absl::Milliseconds(2));
     }
@@ -173,12 +170,10 @@ TEST_F(HealthServerTest, AServiceThatIsCutOffComesBack) {
     ckpt::Channel channel(
         UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
     const absl::Time soon = MonotonicNow() + kPatience;
-    const absl::StatusOr<ckpt::Message> first = channel.Receive(soon);
-    ASSERT_TRUE(first.ok()) << first.status();
-    EXPECT_EQ(std::get<ckpt::Attach>(first->body).token, "token");
-    const absl::StatusOr<ckpt::Message> second = channel.Receive(soon);
-    ASSERT_TRUE(second.ok()) << second.status();
-    EXPECT_TRUE(std::holds_alternative<ckpt::Report>(second->body));
+    const ckpt::Message first = channel.Receive(soon).value();
+    EXPECT_EQ(std::get<ckpt::Attach>(first.body).token, "token");
+    const ckpt::Message second = channel.Receive(soon).value();
+    EXPECT_TRUE(std::holds_alternative<ckpt::Report>(second.body));
     if (!is_closed) silent.push_back(std::move(channel));
   }
 }

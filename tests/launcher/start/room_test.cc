@@ -58,9 +58,8 @@ TEST(CheckpointRoomTest, WhatIsKeptForGoodIsToldAndNotRefused) {
 
 TEST(CheckpointRoomTest, ADirectoryThatIsNotThereYetHasTheRoomOfTheOneAround) {
   const TemporaryDirectory directory;
-  const auto free = FreeBytesAround(directory.path() + "/a/b");
-  ASSERT_TRUE(free.ok()) << free.status();
-  EXPECT_GT(*free, 0);
+  const auto free = FreeBytesAround(directory.path() + "/a/b").value();
+  EXPECT_GT(free, 0);
   EXPECT_TRUE(FreeBytesAround("a-name-without-a-directory").ok());
 }
 

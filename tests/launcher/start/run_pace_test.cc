@@ -141,17 +141,15 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
     EXPECT_EQ(stragglers[1].last_step, -1);
     recorder.Finish();
   }
-  const auto pace = ReadAttemptPace(run_dir_, 3);
-  ASSERT_TRUE(pace.ok()) << pace.status();
-  EXPECT_EQ(pace->ranks, 4);
-  ASSERT_EQ(pace->slowest.size(), 4u);
-  EXPECT_EQ(DescribePace(pace->slowest[0]),
+  const auto pace = ReadAttemptPace(run_dir_, 3).value();
+  EXPECT_EQ(pace.ranks, 4);
+  ASSERT_EQ(pace.slowest.size(), 4u);
+  EXPECT_EQ(DescribePace(pace.slowest[0]),
             "rank 3 on n1: compute 150.0 ms, data wait 5.0 ms, communication 20.0 ms a step; own "
             "time 1.48 times the median, a straggler");
 
-  const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus);
-  ASSERT_TRUE(text.ok()) << text.status();
-  const auto samples = ParsePrometheus(*text);
+  const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus).value();
+  const auto samples = ParsePrometheus(text);
   const std::string rank3 = R"({run="r1",rank="3",node="n1"})";
   EXPECT_EQ(samples.at(R"(anyorder_running{run="r1"})"), 0);
   EXPECT_EQ(samples.at(R"(anyorder_attempt{run="r1"})"), 3);

@@ -13,17 +13,16 @@
 #include <numeric>
 #include <random>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/status.h"
 #include "core/base/unicode.h"
+#include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
 namespace {
 
-using ::testing::HasSubstr;
 using TraceJson = nlohmann::json;
 
 class TraceFileTest : public ::testing::Test {
@@ -34,10 +33,7 @@ class TraceFileTest : public ::testing::Test {
     return ReadTraces(path);
   }
   void ExpectRefused(const std::string& bytes, const std::string& message) const {
-    const absl::Status status = Read(bytes).status();
-    EXPECT_EQ(ExitStatusFor(status), kExitData) << status;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(message));
-    EXPECT_THAT(std::string(status.message()), HasSubstr("`anyorder generate --trace`"));
+    EXPECT_THAT(Read(bytes).status(), Exits(kExitData, message, "`anyorder generate --trace`"));
   }
 
   const TemporaryDirectory folder_;
@@ -94,11 +90,10 @@ TEST_F(TraceFileTest, TracesAreReadAsTheyWereWritten) {
   std::vector<Trace> traces;
   std::string bytes;
   for (int i = 0; i < 300; ++i) bytes += TraceLine(traces.emplace_back(RandomTrace(random)));
-  const absl::StatusOr<std::vector<Trace>> read = Read(bytes);
-  ASSERT_TRUE(read.ok()) << read.status();
-  ASSERT_EQ(read->size(), traces.size());
+  const std::vector<Trace> read = Read(bytes).value();
+  ASSERT_EQ(read.size(), traces.size());
   for (size_t i = 0; i < traces.size(); ++i) {
-    const Trace& is = (*read)[i];
+    const Trace& is = read[i];
     const Trace& wanted = traces[i];
     EXPECT_EQ(is.prompt, wanted.prompt);
     EXPECT_EQ(is.rank, wanted.rank);
@@ -128,11 +123,12 @@ TEST_F(TraceFileTest, LinesAreTheDocumentedOnes) {
 }
 
 TEST_F(TraceFileTest, BlankLinesAndUnknownFieldsArePassedOver) {
-  const auto read = Read(
-      "\r\n{\"prompt\":1,\"rank\":1,\"method\":\"x\",\"prompt_pieces\":[],\"passes\":0,"
-      "\"written\":[],\"more\":{}}\r\n\n");
-  ASSERT_TRUE(read.ok()) << read.status();
-  EXPECT_EQ(read->size(), 1);
+  const auto read =
+      Read(
+          "\r\n{\"prompt\":1,\"rank\":1,\"method\":\"x\",\"prompt_pieces\":[],\"passes\":0,"
+          "\"written\":[],\"more\":{}}\r\n\n")
+          .value();
+  EXPECT_EQ(read.size(), 1);
 }
 
 TEST_F(TraceFileTest, WhatIsNoTraceIsRefusedWithItsLine) {

@@ -19,13 +19,12 @@
 #include "launcher/process/command_line.h"
 #include "launcher/texts/object_reader.h"
 #include "launcher/texts/request_json.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
 
 Subcommand DeclareFill(CLI::App& front);  // fill.cc
 namespace {
-
-using ::testing::HasSubstr;
 
 // Keys and their values as JSON has them, without the quotes of a name.
 using Given = std::vector<std::pair<std::string, std::string>>;
@@ -151,8 +150,8 @@ TEST(WriteFlagsTest, EveryOptionHasTheSameBoundsOnCommandLinesAndInJson) {
     EXPECT_EQ(FaultyKey(InJson(given).status()), one.key);
     for (const std::string& value : one.wrong) {
       given.back().second = value;
-      EXPECT_THAT(std::string(OnCommandLine(given).status().message()),
-                  HasSubstr(absl::StrCat("--", Dashed(one.key), ": must be ")));
+      EXPECT_THAT(OnCommandLine(given).status(),
+                  Says(absl::StrCat("--", Dashed(one.key), ": must be ")));
       EXPECT_EQ(FaultyKey(InJson(given).status()), one.key) << value;
     }
     for (const std::string& value : one.right) {
@@ -176,9 +175,8 @@ TEST(WriteFlagsTest, OptionsOfOtherMethodsAreRefusedByName) {
       const Given given = {{"method", name}, {one.key, one.right.back()}};
       const std::string words =
           absl::StrCat(" has no effect with method \"", name, "\", only with ");
-      EXPECT_THAT(std::string(OnCommandLine(given).status().message()),
-                  HasSubstr(Dashed(one.key) + words));
-      EXPECT_THAT(std::string(InJson(given).status().message()), HasSubstr(one.key + words));
+      EXPECT_THAT(OnCommandLine(given).status(), Says(Dashed(one.key) + words));
+      EXPECT_THAT(InJson(given).status(), Says(one.key + words));
     }
   }
 }
@@ -207,8 +205,7 @@ TEST(FillFlagsTest, EveryOptionHasTheSameBoundsOnCommandLinesAndInJson) {
       return ParseFillLine(ToJson({{"text", "a ___"}, {one.key, value}}), AllMethods(), request);
     };
     for (const std::string& value : one.wrong) {
-      EXPECT_THAT(std::string(on_command_line(value).message()),
-                  HasSubstr(absl::StrCat(one.flag, ": must be ")));
+      EXPECT_THAT(on_command_line(value), Says(absl::StrCat(one.flag, ": must be ")));
       EXPECT_EQ(FaultyKey(in_json(value)), one.key) << value;
     }
     for (const std::string& value : one.right) {

@@ -142,11 +142,10 @@ TEST(GapEncoderTest, APieceThatSpansTheEdgeBelongsToTheWords) {
 }
 
 TEST(GapTextTest, FillingKeepsPositions) {
-  const auto text = Usual().Assemble("un {2} able{1}.");
-  ASSERT_TRUE(text.ok()) << text.status();
-  EXPECT_EQ(text->num_given(), 3);
+  const auto text = Usual().Assemble("un {2} able{1}.").value();
+  EXPECT_EQ(text.num_given(), 3);
   std::vector<int64_t> positions;
-  EXPECT_EQ(Usual().Name(text->With({{5, 6}, {7}}, &positions)), "\u2581un , a \u2581able b .");
+  EXPECT_EQ(Usual().Name(text.With({{5, 6}, {7}}, &positions)), "\u2581un , a \u2581able b .");
   EXPECT_THAT(positions, ElementsAre(1, 2, 4));
 }
 

@@ -1,0 +1,95 @@
+// A directory in which tests of import and export keep model directories and runs by their names.
+
+#pragma once
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/whole_file.h"
+#include "core/train/run/config_file.h"
+#include "core/train/run/run_directory.h"
+#include "launcher/huggingface/exchange.h"
+#include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/hf_directory.h"
+#include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
+
+namespace anyorder::launcher {
+
+inline HfConfig Parsed(const nlohmann::ordered_json& config) {
+  return ParseHfConfig(config.dump(), "config.json").value();
+}
+// A run of such a model, with what an import makes of it.
+inline RunConfig RunOfModel(const nlohmann::ordered_json& config) {
+  const HfConfig parsed = Parsed(config);
+  RunConfig run;
+  run.model = parsed.model;
+  run.data.shards = "shards";
+  parsed.family->SetDefaults(parsed, run);
+  run.Resolve();
+  EXPECT_TRUE(run.Validate().empty()) << config << run.Validate().Joined();
+  return run;
+}
+
+class ExchangeDirectory {
+ protected:
+  std::string At(const std::string& name) const { return absl::StrCat(root_, "/", name); }
+  void Remove(std::initializer_list<const char*> names) const {
+    for (const char* name : names) std::filesystem::remove_all(At(name));
+  }
+
+  absl::Status ImportAs(const std::string& run, const std::string& input = "hf",
+                        const std::vector<std::string>& overrides = {}) const {
+    return ImportHuggingFace({At(input), At(run), "", overrides});
+  }
+  // Of "run", as Hugging Face has it or with our names.
+  absl::Status Export(const std::string& output, const WeightFileOptions& files = {}) const {
+    return ExportModel({At("run"), -1, At(output), ExportFormat::kHuggingFace, files});
+  }
+  absl::Status ExportOurs(const std::string& output, const std::string& run = "run") const {
+    return ExportModel({At(run), -1, At(output), ExportFormat::kSafetensors});
+  }
+
+  nlohmann::ordered_json JsonOf(const std::string& file) const {
+    return nlohmann::ordered_json::parse(ReadWholeFile(At(file)).value());
+  }
+  RunConfig ConfigOf(const std::string& run = "run") const {
+    return LoadRunConfig(RunDirectory(At(run)).config, {}).value();
+  }
+  std::vector<float> ValuesIn(const std::string& directory, const std::string& name) const {
+    return StoredValues(At(directory), name);
+  }
+  // These tensors, byte for byte, among others.
+  void ExpectHas(const std::string& directory, const std::vector<HfTensor>& tensors) const {
+    for (const auto& [entry, bytes] : tensors)
+      EXPECT_EQ(StoredBytes(At(directory), entry.name), bytes) << entry.name;
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string& root_ = directory_.path();
+};
+
+// "hf" is a model made by hand, of which "run" is made.
+class MadeModelDirectory : public ExchangeDirectory {
+ protected:
+  // What is said on stdout stays in `said_`.
+  absl::Status Import(const std::vector<std::string>& overrides = {}) {
+    Remove({"hf", "run", "out"});
+    model_.Write(At("hf"));
+    ::testing::internal::CaptureStdout();
+    const absl::Status status = ImportAs("run", "hf", overrides);
+    said_ = ::testing::internal::GetCapturedStdout();
+    return status;
+  }
+
+  HfDirectory model_;
+  std::string said_;
+};
+
+}  // namespace anyorder::launcher
