@@ -18,13 +18,6 @@ absl::Status Missing(const char* key, const char* type) {
   return DataLoss("key '", key, "' is missing or not ", type);
 }
 
-// The member, or null.
-const ParsedJson* Find(const ParsedJson& json, const char* key) {
-  if (!json.is_object()) return nullptr;
-  const auto it = json.find(key);
-  return it == json.end() ? nullptr : &*it;
-}
-
 bool IsCount(const ParsedJson& value) {
   return value.is_number_unsigned()
              ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
@@ -34,55 +27,69 @@ bool IsCount(const ParsedJson& value) {
 }  // namespace
 
 absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text) {
-  ParsedJson json =
-      ParsedJson::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  ParsedJson json = TryParseJson(text);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
   return json;
 }
 
-std::string DumpJson(const Json& json) {
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
-
-absl::StatusOr<int64_t> GetInt(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = Find(json, key);
+template <>
+absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = FindMember(json, key);
   if (value == nullptr || !IsCount(*value)) return Missing(key, "a count");
   return value->get<int64_t>();
 }
 
-absl::StatusOr<double> GetDouble(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = Find(json, key);
-  if (value == nullptr || !value->is_number()) return Missing(key, "a number");
+template <>
+absl::StatusOr<int> GetMember(const ParsedJson& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const auto count, GetMember<int64_t>(json, key));
+  if (count > std::numeric_limits<int>::max()) return Missing(key, "a count that fits");
+  return static_cast<int>(count);
+}
+
+template <>
+absl::StatusOr<double> GetMember(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_number);
+  if (value == nullptr) return Missing(key, "a number");
   return value->get<double>();
 }
 
-absl::StatusOr<std::string> GetString(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = Find(json, key);
-  if (value == nullptr || !value->is_string()) return Missing(key, "a string");
+template <>
+absl::StatusOr<bool> GetMember(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_boolean);
+  if (value == nullptr) return Missing(key, "a boolean");
+  return value->get<bool>();
+}
+
+template <>
+absl::StatusOr<std::string> GetMember(const ParsedJson& json, const char* key) {
+  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_string);
+  if (value == nullptr) return Missing(key, "a string");
   return value->get<std::string>();
 }
 
 absl::StatusOr<const ParsedJson*> GetArray(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = Find(json, key);
-  if (value == nullptr || !value->is_array()) return Missing(key, "an array");
+  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_array);
+  if (value == nullptr) return Missing(key, "an array");
   return value;
 }
 
 absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = Find(json, key);
-  if (value == nullptr || !value->is_object()) return Missing(key, "an object");
+  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_object);
+  if (value == nullptr) return Missing(key, "an object");
   return value;
 }
 
-absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
+template <>
+absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
   for (size_t i = 0; i < std::size(kDTypes); ++i) {
     if (kDTypes[i].name == name) return static_cast<DType>(i);
   }
   return DataLoss("dtype '", name, "' is not one of ours");
 }
 
-absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key) {
+template <>
+absl::StatusOr<Shape> GetMember(const ParsedJson& json, const char* key) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
   if (array->size() > Shape::kMaxRank)
     return DataLoss("shape has more than ", Shape::kMaxRank, " dims");

@@ -5,15 +5,15 @@
 
 #pragma once
 
-#include <nlohmann/json.hpp>
-
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 #include "core/base/dtype.h"
+#include "core/base/json_members.h"
 #include "core/base/tensor.h"
 
 namespace anyorder::ckpt {
@@ -26,18 +26,45 @@ using ParsedJson = nlohmann::json;
 // DataLoss if `text` is not one JSON object. nlohmann/json handles duplicate keys and depth.
 absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text);
 
-// One line; invalid UTF-8 is replaced rather than fatal.
-std::string DumpJson(const Json& json);
-
-// Errors: DataLoss naming `key`. Integers must be >= 0.
-absl::StatusOr<int64_t> GetInt(const ParsedJson& json, const char* key);
-absl::StatusOr<double> GetDouble(const ParsedJson& json, const char* key);
-absl::StatusOr<std::string> GetString(const ParsedJson& json, const char* key);
+// The member `key`. Errors: DataLoss naming it. Integers must be >= 0; a shape has at most
+// Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.
+template <typename Value>
+absl::StatusOr<Value> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<int> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<double> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<bool> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<std::string> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key);
+template <>
+absl::StatusOr<Shape> GetMember(const ParsedJson& json, const char* key);
 absl::StatusOr<const ParsedJson*> GetArray(const ParsedJson& json, const char* key);
 absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* key);
-absl::StatusOr<DType> GetDType(const ParsedJson& json, const char* key);
-// At most Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.
-absl::StatusOr<Shape> GetShape(const ParsedJson& json, const char* key);
+
+// A MemberReader (core/base/json_members.h) of members that must be there, as GetMember reads them.
+class StrictReader {
+ public:
+  explicit StrictReader(const ParsedJson& json) : json_(json) {}
+
+  template <typename Value>
+  void operator()(const char* key, Value& value) {
+    absl::StatusOr<Value> found = GetMember<Value>(json_, key);
+    status_.Update(found.status());
+    if (found.ok()) value = *std::move(found);
+  }
+  // The first fault.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const ParsedJson& json_;
+  absl::Status status_;
+};
 
 // Small files that must not be believed when damaged (manifest, votes, CURRENT): one member a line,
 // and on the last line "crc32c" over all bytes before that line. They are plain JSON.

@@ -36,12 +36,12 @@ absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std:
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(text));
   LauncherEndpoint endpoint;
-  ANYORDER_ASSIGN_OR_RETURN(const std::string addresses, GetString(json, "addresses"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string addresses, GetMember<std::string>(json, "addresses"));
   endpoint.addresses = absl::StrSplit(addresses, ',', absl::SkipEmpty());
-  ANYORDER_ASSIGN_OR_RETURN(endpoint.port, GetInt(json, "port"));
-  ANYORDER_ASSIGN_OR_RETURN(endpoint.token, GetString(json, "token"));
+  ANYORDER_ASSIGN_OR_RETURN(endpoint.port, GetMember<int64_t>(json, "port"));
+  ANYORDER_ASSIGN_OR_RETURN(endpoint.token, GetMember<std::string>(json, "token"));
   if (json.contains("silence_ms")) {
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t silence_ms, GetInt(json, "silence_ms"));
+    ANYORDER_ASSIGN_OR_RETURN(const int64_t silence_ms, GetMember<int64_t>(json, "silence_ms"));
     endpoint.silence_limit = absl::Milliseconds(silence_ms);
   }
   if (endpoint.addresses.empty() || endpoint.port > 65535)

@@ -69,30 +69,31 @@ std::string ThisMachine() {
   return absl::StrCat(boot, " ", length > 0 ? space.data() : "");
 }
 
+template <typename Owner, typename Visitor>
+void VisitOwner(Owner& owner, Visitor&& visit) {
+  visit("run_id", owner.run_id);
+  visit("attempt", owner.attempt);
+  visit("host", owner.host);
+  visit("machine", owner.machine);
+  visit("pid", owner.pid);
+  visit("pid_start", owner.pid_start);
+  visit("job", owner.job);
+  visit("socket", owner.socket_path);
+  visit("beat", owner.beat);
+}
+
 std::string SerializeOwner(const LeaseOwner& owner) {
-  return SealJson({{"run_id", owner.run_id},
-                   {"attempt", owner.attempt},
-                   {"host", owner.host},
-                   {"machine", owner.machine},
-                   {"pid", owner.pid},
-                   {"pid_start", owner.pid_start},
-                   {"job", owner.job},
-                   {"socket", owner.socket_path},
-                   {"beat", owner.beat}});
+  Json json;
+  VisitOwner(owner, MemberWriter(json));
+  return SealJson(json);
 }
 
 absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, OpenSealedJson(text));
   LeaseOwner owner;
-  ANYORDER_ASSIGN_OR_RETURN(owner.run_id, GetString(json, "run_id"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.attempt, GetInt(json, "attempt"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.host, GetString(json, "host"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.machine, GetString(json, "machine"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.pid, GetInt(json, "pid"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.pid_start, GetInt(json, "pid_start"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.job, GetString(json, "job"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.socket_path, GetString(json, "socket"));
-  ANYORDER_ASSIGN_OR_RETURN(owner.beat, GetInt(json, "beat"));
+  StrictReader reader(json);
+  VisitOwner(owner, reader);
+  ANYORDER_RETURN_IF_ERROR(reader.status());
   return owner;
 }
 

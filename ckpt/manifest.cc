@@ -24,39 +24,48 @@ constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1}
                                   << 60;  // sums of sizes and offsets stay far from overflow
 
+template <typename Identity, typename Visitor>
+void VisitIdentity(Identity& id, Visitor&& visit) {
+  visit("run_id", id.run_id);
+  visit("attempt", id.attempt);
+  visit("generation", id.generation);
+  visit("step", id.step);
+  visit("world_size", id.world_size);
+  visit("num_nodes", id.num_nodes);
+}
+
+template <typename Part, typename Visitor>
+void VisitSegment(Part& segment, Visitor&& visit) {
+  visit("begin", segment.begin);
+  visit("end", segment.end);
+  visit("file", segment.file);
+  visit("offset", segment.offset);
+}
+
 Json IdentityToJson(const char* format, const SaveIdentity& id) {
-  return {{"format", format},
-          {"version", kFormatVersion},
-          {"run_id", id.run_id},
-          {"attempt", id.attempt},
-          {"generation", id.generation},
-          {"step", id.step},
-          {"world_size", id.world_size},
-          {"num_nodes", id.num_nodes},
-          {"chunk_bytes", kCrcChunkBytes}};
+  Json json = {{"format", format}, {"version", kFormatVersion}};
+  VisitIdentity(id, MemberWriter(json));
+  json["chunk_bytes"] = kCrcChunkBytes;
+  return json;
 }
 
 absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJson& json) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string found, GetString(json, "format"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetInt(json, "version"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetInt(json, "chunk_bytes"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string found, GetMember<std::string>(json, "format"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetMember<int64_t>(json, "version"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetMember<int64_t>(json, "chunk_bytes"));
   if (found != format || version != kFormatVersion || chunk_bytes != kCrcChunkBytes) {
     return DataLoss("is '", found, "' version ", version, " with chunks of ", chunk_bytes,
                     " bytes; this program reads '", format, "' version ", kFormatVersion);
   }
   SaveIdentity id;
-  ANYORDER_ASSIGN_OR_RETURN(id.run_id, GetString(json, "run_id"));
-  ANYORDER_ASSIGN_OR_RETURN(id.attempt, GetInt(json, "attempt"));
-  ANYORDER_ASSIGN_OR_RETURN(id.generation, GetInt(json, "generation"));
-  ANYORDER_ASSIGN_OR_RETURN(id.step, GetInt(json, "step"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t world_size, GetInt(json, "world_size"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t num_nodes, GetInt(json, "num_nodes"));
-  if (world_size < 1 || world_size > kMaxRanks || num_nodes < 1 || num_nodes > world_size) {
-    return DataLoss("was written by ", world_size, " ranks on ", num_nodes,
+  StrictReader reader(json);
+  VisitIdentity(id, reader);
+  ANYORDER_RETURN_IF_ERROR(reader.status());
+  if (id.world_size < 1 || id.world_size > kMaxRanks || id.num_nodes < 1 ||
+      id.num_nodes > id.world_size) {
+    return DataLoss("was written by ", id.world_size, " ranks on ", id.num_nodes,
                     " nodes: invalid world size");
   }
-  id.world_size = static_cast<int>(world_size);
-  id.num_nodes = static_cast<int>(num_nodes);
   return id;
 }
 
@@ -66,9 +75,9 @@ Json FileToJson(const FileRecord& file) {
 
 absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
   FileRecord file;
-  ANYORDER_ASSIGN_OR_RETURN(file.name, GetString(json, "name"));
-  ANYORDER_ASSIGN_OR_RETURN(file.bytes, GetInt(json, "bytes"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetString(json, "crc32c"));
+  ANYORDER_ASSIGN_OR_RETURN(file.name, GetMember<std::string>(json, "name"));
+  ANYORDER_ASSIGN_OR_RETURN(file.bytes, GetMember<int64_t>(json, "bytes"));
+  ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetMember<std::string>(json, "crc32c"));
   ANYORDER_ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
   // A name with a slash could point outside the checkpoint.
   if (file.name.empty() || absl::StrContains(file.name, "/") || file.name.front() == '.')
@@ -82,10 +91,10 @@ absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
 
 absl::StatusOr<TensorPiece> PieceFromJson(const ParsedJson& json) {
   TensorPiece piece;
-  ANYORDER_ASSIGN_OR_RETURN(piece.name, GetString(json, "name"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetShape(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.begin, GetInt(json, "begin"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.end, GetInt(json, "end"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.name, GetMember<std::string>(json, "name"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetMember<Shape>(json, "shape"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.begin, GetMember<int64_t>(json, "begin"));
+  ANYORDER_ASSIGN_OR_RETURN(piece.end, GetMember<int64_t>(json, "end"));
   if (piece.begin > piece.end || piece.end > piece.global_shape.num_elements())
     return DataLoss("tensor '", piece.name, "' has a bad range");
   return piece;
@@ -101,14 +110,13 @@ Json PieceToJson(const TensorPiece& piece) {
 absl::StatusOr<VotedFile> VotedFileFromJson(const ParsedJson& json) {
   VotedFile file;
   ANYORDER_ASSIGN_OR_RETURN(file.record, FileFromJson(json));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t rank, GetInt(json, "rank"));
-  if (rank >= kMaxRanks) return DataLoss("rank ", rank, " cannot be");
-  file.rank = static_cast<int>(rank);
+  ANYORDER_ASSIGN_OR_RETURN(file.rank, GetMember<int>(json, "rank"));
+  if (file.rank >= kMaxRanks) return DataLoss("rank ", file.rank, " cannot be");
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const pieces, GetArray(json, "pieces"));
   for (const ParsedJson& item : *pieces) {
     ANYORDER_ASSIGN_OR_RETURN(TensorPiece piece, PieceFromJson(item));
-    ANYORDER_ASSIGN_OR_RETURN(piece.dtype, GetDType(item, "dtype"));
-    ANYORDER_ASSIGN_OR_RETURN(piece.offset, GetInt(item, "offset"));
+    ANYORDER_ASSIGN_OR_RETURN(piece.dtype, GetMember<DType>(item, "dtype"));
+    ANYORDER_ASSIGN_OR_RETURN(piece.offset, GetMember<int64_t>(item, "offset"));
     file.pieces.push_back(std::move(piece));
   }
   return file;
@@ -140,18 +148,13 @@ absl::Status CheckTensor(const std::string& name, const LogicalTensor& tensor,
 
 absl::StatusOr<LogicalTensor> TensorFromJson(const ParsedJson& json) {
   LogicalTensor tensor;
-  ANYORDER_ASSIGN_OR_RETURN(tensor.dtype, GetDType(json, "dtype"));
-  ANYORDER_ASSIGN_OR_RETURN(tensor.shape, GetShape(json, "shape"));
+  ANYORDER_ASSIGN_OR_RETURN(tensor.dtype, GetMember<DType>(json, "dtype"));
+  ANYORDER_ASSIGN_OR_RETURN(tensor.shape, GetMember<Shape>(json, "shape"));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const segments, GetArray(json, "segments"));
   for (const ParsedJson& item : *segments) {
-    Segment segment;
-    ANYORDER_ASSIGN_OR_RETURN(segment.begin, GetInt(item, "begin"));
-    ANYORDER_ASSIGN_OR_RETURN(segment.end, GetInt(item, "end"));
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t file, GetInt(item, "file"));
-    ANYORDER_ASSIGN_OR_RETURN(segment.offset, GetInt(item, "offset"));
-    if (file > 1 << 24) return absl::DataLossError("file index is out of range");
-    segment.file = static_cast<int>(file);
-    tensor.segments.push_back(segment);
+    StrictReader reader(item);
+    VisitSegment(tensor.segments.emplace_back(), reader);
+    ANYORDER_RETURN_IF_ERROR(reader.status());
   }
   return tensor;
 }
@@ -178,8 +181,8 @@ absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
 absl::StatusOr<Manifest> ManifestFromJson(const ParsedJson& json) {
   Manifest manifest;
   ANYORDER_ASSIGN_OR_RETURN(manifest.id, IdentityFromJson(kManifestFormat, json));
-  ANYORDER_ASSIGN_OR_RETURN(manifest.metadata, GetString(json, "metadata"));
-  ANYORDER_ASSIGN_OR_RETURN(manifest.created, GetString(json, "created"));
+  ANYORDER_ASSIGN_OR_RETURN(manifest.metadata, GetMember<std::string>(json, "metadata"));
+  ANYORDER_ASSIGN_OR_RETURN(manifest.created, GetMember<std::string>(json, "created"));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
   for (const ParsedJson& item : *files) {
     ANYORDER_ASSIGN_OR_RETURN(FileRecord file, FileFromJson(item));
@@ -197,10 +200,9 @@ absl::StatusOr<Manifest> ManifestFromJson(const ParsedJson& json) {
 absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
   Vote vote;
   ANYORDER_ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t node, GetInt(json, "node"));
-  if (node >= vote.id.num_nodes) return DataLoss("no node ", node);
-  vote.node = static_cast<int>(node);
-  ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetString(json, "metadata"));
+  ANYORDER_ASSIGN_OR_RETURN(vote.node, GetMember<int>(json, "node"));
+  if (vote.node >= vote.id.num_nodes) return DataLoss("no node ", vote.node);
+  ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetMember<std::string>(json, "metadata"));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
   for (const ParsedJson& item : *files) {
     ANYORDER_ASSIGN_OR_RETURN(VotedFile file, VotedFileFromJson(item));
@@ -333,12 +335,8 @@ std::string SerializeManifest(const Manifest& manifest) {
   json["tensors"] = Json::object();
   for (const auto& [name, tensor] : manifest.tensors) {
     Json segments = Json::array();
-    for (const Segment& segment : tensor.segments) {
-      segments.push_back({{"begin", segment.begin},
-                          {"end", segment.end},
-                          {"file", segment.file},
-                          {"offset", segment.offset}});
-    }
+    for (const Segment& segment : tensor.segments)
+      VisitSegment(segment, MemberWriter(segments.emplace_back()));
     json["tensors"][name] = {{"dtype", std::string(Name(tensor.dtype))},
                              {"shape", ShapeToJson(tensor.shape)},
                              {"segments", std::move(segments)}};

@@ -25,6 +25,16 @@
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
+
+template <>
+absl::StatusOr<SaveState> GetMember(const ParsedJson& json, const char* key) {
+  ANYORDER_ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
+  const auto found = absl::c_find(kSaveStateNames, name);
+  if (found != std::end(kSaveStateNames))
+    return static_cast<SaveState>(found - std::begin(kSaveStateNames));
+  return DataLoss("'", name, "' is no state of a save");
+}
+
 namespace {
 
 constexpr uint32_t kMagic = 0x4b434f41;  // "AOCK"
@@ -41,39 +51,13 @@ struct FieldWriter {
   void operator()(const char* key, SaveState state) { json[key] = Name(state); }
 };
 
+// Fields that are left out keep their default; a state never is.
 struct FieldReader {
   const ParsedJson& json;
-  absl::Status status;
-
+  StrictReader reader{json};
   template <typename T>
   void operator()(const char* key, T& value) {
-    if (json.contains(key)) Take(Get(key, value), value);
-  }
-  void operator()(const char* key, SaveState& state) { Take(Get(key, state), state); }
-
-  absl::StatusOr<SaveState> Get(const char* key, const SaveState&) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string name, GetString(json, key));
-    const auto found = absl::c_find(kSaveStateNames, name);
-    if (found != std::end(kSaveStateNames))
-      return static_cast<SaveState>(found - std::begin(kSaveStateNames));
-    return DataLoss("'", name, "' is no state of a save");
-  }
-  absl::StatusOr<std::string> Get(const char* key, const std::string&) {
-    return GetString(json, key);
-  }
-  absl::StatusOr<int64_t> Get(const char* key, const int64_t&) { return GetInt(json, key); }
-  absl::StatusOr<double> Get(const char* key, const double&) { return GetDouble(json, key); }
-  absl::StatusOr<bool> Get(const char* key, const bool&) {
-    if (!json[key].is_boolean()) return DataLoss(key, " is not a boolean");
-    return json[key].get<bool>();
-  }
-  template <typename T>
-  void Take(absl::StatusOr<T> found, T& value) {
-    if (found.ok()) {
-      value = *std::move(found);
-    } else {
-      status.Update(found.status());
-    }
+    if (std::is_same_v<T, SaveState> || json.contains(key)) reader(key, value);
   }
 };
 
@@ -190,14 +174,14 @@ std::string SerializeMessage(const Message& message) {
 
 absl::StatusOr<Message> ParseMessage(absl::string_view body) {
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetInt(json, "type"));
+  ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetMember<int64_t>(json, "type"));
   Message message;
   if (!MakeBody(type, message.body)) return DataLoss("message type ", type, " is unknown");
-  FieldReader reader{json, {}};
+  FieldReader reader{json};
   reader("run_id", message.run_id);
   reader("attempt", message.attempt);
   std::visit([&](auto& body) { body.VisitFields(body, reader); }, message.body);
-  if (!reader.status.ok()) return reader.status;
+  ANYORDER_RETURN_IF_ERROR(reader.reader.status());
   return message;
 }
 

@@ -418,9 +418,9 @@ namespace {
 void ReadRetention(const std::string& metadata, CheckpointInfo& info) {
   const absl::StatusOr<ParsedJson> json = ParseJsonObject(metadata);
   if (!json.ok()) return;
-  info.is_unproven = json->contains("unproven") && (*json)["unproven"] == true;
-  if (json->contains("keep_step") && (*json)["keep_step"].is_number_integer())
-    info.keep_step = (*json)["keep_step"].get<int64_t>();
+  MemberReader take(*json);
+  take("unproven", info.is_unproven);
+  take("keep_step", info.keep_step);
 }
 
 }  // namespace

@@ -46,8 +46,8 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Par
                                               int64_t header_bytes) {
   SafetensorsTensor tensor;
   tensor.entry.name = name;
-  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.dtype, GetDType(json, "dtype"));
-  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.shape, GetShape(json, "shape"));
+  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.dtype, GetMember<DType>(json, "dtype"));
+  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.shape, GetMember<Shape>(json, "shape"));
   ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const offsets, GetArray(json, "data_offsets"));
   if (offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
       !(*offsets)[1].is_number_unsigned()) {

@@ -1,15 +1,12 @@
 #include "data/dataset/dataset_index.h"
 
-#include <nlohmann/json.hpp>
-
-#include <algorithm>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
@@ -41,77 +38,46 @@ constexpr std::pair<const char*, std::string DatasetIndex::*> kStringFields[] = 
     {"dataset_digest", &DatasetIndex::dataset_digest},
 };
 
-// Reads members of one JSON object and remembers the first that is missing or of the wrong type.
-class MemberReader {
- public:
-  explicit MemberReader(const Json& object) : object_(object) {
-    if (!object_.is_object()) bad_ = "(not an object)";
-  }
+using Reader = MemberReader<Json>;
 
-  // A string, or an integer that is not negative.
-  template <typename Value>
-  void Read(const std::string& key, Value& value) {
-    const Json* member = Find(key);
-    constexpr bool kIsText = std::is_same_v<Value, std::string>;
-    if (member != nullptr && (kIsText ? member->is_string() : member->is_number_unsigned())) {
-      value = member->get<Value>();
-    } else {
-      Note(key);
-    }
-  }
-  // The member `key` if it exists; otherwise null and noted.
-  const Json* Require(const std::string& key) {
-    const Json* member = Find(key);
-    if (member == nullptr) Note(key);
-    return member;
-  }
-  void Note(const std::string& key) {
-    if (bad_.empty()) bad_ = key;
-  }
-  const std::string& bad() const { return bad_; }
+// The member `key` if it exists; otherwise null and noted.
+const Json* Require(const Json& object, const std::string& key, Reader& reader) {
+  const Json* const member = FindMember(object, key);
+  if (member == nullptr) reader.Note(key);
+  return member;
+}
 
- private:
-  const Json* Find(const std::string& key) const {
-    if (!object_.is_object()) return nullptr;
-    const auto found = object_.find(key);
-    return found == object_.end() ? nullptr : &*found;
-  }
-
-  const Json& object_;
-  std::string bad_;
-};
-
-void ReadFileEntry(const Json* object, DatasetFile& entry, MemberReader& parent) {
+void ReadFileEntry(const Json* object, DatasetFile& entry, Reader& parent) {
   if (object == nullptr) return;
-  MemberReader reader(*object);
-  reader.Read("file", entry.file);
-  reader.Read("digest", entry.digest);
-  reader.Read("bytes", entry.bytes);
+  Reader reader(*object);
+  reader("file", entry.file);
+  reader("digest", entry.digest);
+  reader("bytes", entry.bytes);
   if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
   if (!reader.bad().empty())
     parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
 }
 
 // Every tokenizer has an id for the end of a document; it may lack the others.
-void ReadVocabIds(const Json& object, VocabIds& ids, MemberReader& parent) {
-  MemberReader reader(object);
+void ReadVocabIds(const Json& object, VocabIds& ids, Reader& parent) {
+  Reader reader(object);
   for (const auto& [key, member] : kVocabIdFields) {
     if (member != &VocabIds::eod && object.is_object() && !object.contains(key)) continue;
     uint64_t id = 0;
-    reader.Read(key, id);
+    reader(key, id);
     if (id > static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) reader.Note(key);
     ids.*member = static_cast<int32_t>(id);
   }
   if (!reader.bad().empty()) parent.Note(absl::StrCat("vocab_ids.", reader.bad()));
 }
 
-void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent) {
-  MemberReader reader(object);
+void ReadExamples(const Json& object, ExamplesEntry& entry, Reader& parent) {
+  Reader reader(object);
   ReadFileEntry(&object, entry.table, parent);
-  reader.Read("num_examples", entry.num_examples);
-  reader.Read("num_parts", entry.num_parts);
+  reader("num_examples", entry.num_examples);
+  reader("num_parts", entry.num_parts);
   std::string task;
-  reader.Read("task", task);
+  reader("task", task);
   bool is_known = false;
   for (const auto& [value, name] : kEnumNames<ExampleTask>) {
     if (task != name) continue;
@@ -119,45 +85,40 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, MemberReader& parent
     is_known = true;
   }
   if (!is_known) reader.Note("task");
-  const Json* const classes = reader.Require("classes");
-  if (classes != nullptr && classes->is_array() &&
-      std::all_of(classes->begin(), classes->end(), [](auto& name) { return name.is_string(); })) {
-    entry.classes = classes->get<std::vector<std::string>>();
-  } else {
-    reader.Note("classes");
-  }
-  if (const auto origins = object.find("sources"); origins != object.end())
-    ReadFileEntry(&*origins, entry.origins.emplace(), reader);
+  reader("classes", entry.classes);
+  if (const Json* const origins = FindMember(object, "sources"))
+    ReadFileEntry(origins, entry.origins.emplace(), reader);
   if (!reader.bad().empty()) parent.Note(absl::StrCat("examples.", reader.bad()));
+}
+
+// What fits of an object.
+template <typename Value>
+void ReadMap(const Json* object, std::map<std::string, Value>& map) {
+  if (object == nullptr || !object->is_object()) return;
+  for (const auto& [key, value] : object->items())
+    if (Holds<Value>(value)) map[key] = value.template get<Value>();
 }
 
 // Fills `index` from `root`. Returns the name of the first bad member, "" if all are good.
 std::string ReadMembers(const Json& root, DatasetIndex& index) {
-  MemberReader reader(root);
-  for (const auto& [key, member] : kIntegerFields) reader.Read(key, index.*member);
-  for (const auto& [key, member] : kStringFields) reader.Read(key, index.*member);
-  if (const Json* ids = reader.Require("vocab_ids")) ReadVocabIds(*ids, index.vocab_ids, reader);
-  if (root.is_object() && root.contains("declared")) reader.Read("declared", index.declared);
-  if (const Json* lanes = reader.Require("lanes")) {
+  Reader reader(root);
+  for (const auto& [key, member] : kIntegerFields) reader(key, index.*member);
+  for (const auto& [key, member] : kStringFields) reader(key, index.*member);
+  if (const Json* ids = Require(root, "vocab_ids", reader))
+    ReadVocabIds(*ids, index.vocab_ids, reader);
+  if (root.contains("declared")) reader("declared", index.declared);
+  if (const Json* lanes = Require(root, "lanes", reader)) {
     ReadFileEntry(lanes, index.lanes, reader);
-    MemberReader lane_reader(*lanes);
-    for (const auto& [key, member] : kLaneFields) lane_reader.Read(key, index.*member);
+    Reader lane_reader(*lanes);
+    for (const auto& [key, member] : kLaneFields) lane_reader(key, index.*member);
     if (!lane_reader.bad().empty()) reader.Note(absl::StrCat("lanes.", lane_reader.bad()));
   }
-  ReadFileEntry(reader.Require("shards"), index.shards, reader);
-  ReadFileEntry(reader.Require("tokenizer"), index.tokenizer, reader);
-  if (const auto examples = root.find("examples"); examples != root.end())
+  ReadFileEntry(Require(root, "shards", reader), index.shards, reader);
+  ReadFileEntry(Require(root, "tokenizer", reader), index.tokenizer, reader);
+  if (const Json* examples = FindMember(root, "examples"))
     ReadExamples(*examples, index.examples.emplace(), reader);
-  if (const Json* settings = reader.Require("settings"); settings && settings->is_object()) {
-    for (const auto& [key, value] : settings->items()) {
-      if (value.is_string()) index.settings[key] = value.get<std::string>();
-    }
-  }
-  if (const Json* counts = reader.Require("counts"); counts && counts->is_object()) {
-    for (const auto& [key, value] : counts->items()) {
-      if (value.is_number_unsigned()) index.counts[key] = value.get<uint64_t>();
-    }
-  }
+  ReadMap(Require(root, "settings", reader), index.settings);
+  ReadMap(Require(root, "counts", reader), index.counts);
   return reader.bad();
 }
 
@@ -210,7 +171,7 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   const auto damaged = [&](absl::string_view why) {
     return DataLoss("'", path, "': ", why, "; restore it or prepare the data again");
   };
-  Json root = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  Json root = TryParseJson(*text);
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   if (root.value("format_version", Json()) != kFormatVersion) {

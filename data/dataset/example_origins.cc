@@ -1,14 +1,12 @@
 #include "data/dataset/example_origins.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/dataset/stored_file.h"
 
@@ -30,16 +28,13 @@ size_t SkipCharacters(std::string_view text, size_t offset, int64_t count) {
 // The member `name` of `line` if it is of type `Value`.
 template <typename Value>
 absl::StatusOr<Value> Member(const Json& line, const char* name) {
-  const auto found = line.find(name);
-  const bool fits =
-      found != line.end() &&
-      (std::is_same_v<Value, std::string> ? found->is_string() : found->is_number_unsigned());
-  if (!fits) return DataLoss("there is no valid '", name, "'");
+  const Json* const found = FindMember(line, name);
+  if (found == nullptr || !Holds<Value>(*found)) return DataLoss("there is no valid '", name, "'");
   return found->get<Value>();
 }
 
 absl::StatusOr<Json> ParseLine(std::string_view text) {
-  Json line = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  Json line = TryParseJson(text);
   if (!line.is_object()) return DataLoss("not a JSON object");
   return line;
 }
@@ -47,9 +42,8 @@ absl::StatusOr<Json> ParseLine(std::string_view text) {
 absl::StatusOr<OriginalPassage> ParsePassage(const Json& line, int64_t num_tokens) {
   OriginalPassage passage;
   ANYORDER_ASSIGN_OR_RETURN(passage.text, Member<std::string>(line, "passage"));
-  const auto bounds = line.find("tokens");
-  if (bounds == line.end() || !bounds->is_array() ||
-      static_cast<int64_t>(bounds->size()) != 2 * num_tokens) {
+  const Json* const bounds = FindMember(line, "tokens", &Json::is_array);
+  if (bounds == nullptr || std::ssize(*bounds) != 2 * num_tokens) {
     return DataLoss("'tokens' is not a list of ", 2 * num_tokens, " numbers");
   }
   const int64_t characters = NumCharacters(passage.text);

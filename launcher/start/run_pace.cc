@@ -1,6 +1,5 @@
 #include "launcher/start/run_pace.h"
 
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
@@ -34,7 +34,7 @@ std::string PacePath(const std::string& run_dir, int64_t attempt) {
 }
 
 template <typename Pace, typename Visitor>
-void VisitPace(Pace& pace, Visitor visit) {
+void VisitPace(Pace& pace, Visitor&& visit) {
   visit("rank", pace.rank);
   visit("node", pace.node);
   visit("compute_ms", pace.compute_ms);
@@ -49,11 +49,9 @@ std::string PaceJson(int64_t attempt, int64_t ranks, std::vector<liveness::RankP
                    [](const auto& a, const auto& b) { return a.own_ms() > b.own_ms(); });
   if (paces.size() > kKeptRanks) paces.resize(kKeptRanks);
   Json json = {{"attempt", attempt}, {"ranks", ranks}, {"slowest", Json::array()}};
-  for (const liveness::RankPace& pace : paces) {
-    Json& row = json["slowest"].emplace_back();
-    VisitPace(pace, [&row](const char* key, const auto& value) { row[key] = value; });
-  }
-  return json.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  for (const liveness::RankPace& pace : paces)
+    VisitPace(pace, MemberWriter(json["slowest"].emplace_back()));
+  return DumpJson(json, 1) + "\n";
 }
 
 using Labels = std::vector<std::pair<const char*, std::string>>;
@@ -198,24 +196,12 @@ void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
 absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t attempt) {
   const std::string path = PacePath(run_dir, attempt);
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  const auto slowest = json.find("slowest");
-  if (!json.is_object() || slowest == json.end() || !slowest->is_array())
-    return DataLoss("'", path, "' does not hold the pace of ranks");
+  const auto json = TryParseJson<Json>(text);
+  const Json* const slowest = FindMember(json, "slowest", &Json::is_array);
+  if (slowest == nullptr) return DataLoss("'", path, "' does not hold the pace of ranks");
   AttemptPace pace{attempt, static_cast<int64_t>(slowest->size()), {}};
-  if (const auto ranks = json.find("ranks"); ranks != json.end() && ranks->is_number_integer())
-    pace.ranks = ranks->get<int64_t>();
-  for (const Json& row : *slowest) {
-    VisitPace(pace.slowest.emplace_back(), [&row](const char* key, auto& value) {
-      const auto it = row.is_object() ? row.find(key) : row.end();
-      if (it == row.end()) return;
-      using Value = std::decay_t<decltype(value)>;
-      const bool fits = std::is_same_v<Value, std::string> ? it->is_string()
-                        : std::is_same_v<Value, bool>      ? it->is_boolean()
-                                                           : it->is_number();
-      if (fits) value = it->template get<Value>();
-    });
-  }
+  MemberReader{json}("ranks", pace.ranks);
+  for (const Json& row : *slowest) VisitPace(pace.slowest.emplace_back(), MemberReader(row));
   return pace;
 }
 

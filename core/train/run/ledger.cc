@@ -1,7 +1,5 @@
 #include "core/train/run/ledger.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <optional>
 #include <set>
@@ -12,6 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
@@ -32,7 +31,7 @@ constexpr int kMaxDamagedSealBytes = 2;
 
 // The members of all events, in the order in which they are written: those that `event` has.
 template <typename Event, typename Visitor>
-void VisitMembers(Event& event, Visitor visit) {
+void VisitMembers(Event& event, Visitor&& visit) {
 #define ANYORDER_VISIT(member) \
   if constexpr (requires { event.member; }) visit(#member, event.member)
   ANYORDER_VISIT(run_id);
@@ -78,18 +77,6 @@ std::string Seal(absl::string_view body) {
   return absl::StrFormat("%08x", Crc32c(body.data(), static_cast<int64_t>(body.size())));
 }
 
-void Take(const Json& json, int64_t& value) {
-  if (json.is_number_integer()) value = json.get<int64_t>();
-}
-void Take(const Json& json, std::string& value) {
-  if (json.is_string()) value = json.get<std::string>();
-}
-void Take(const Json& json, std::vector<std::string>& value) {
-  if (!json.is_array()) return;
-  for (const Json& item : json)
-    if (item.is_string()) value.push_back(item.get<std::string>());
-}
-
 bool IsSealed(absl::string_view line) {
   const size_t seal = line.rfind(kSealKey);
   return seal != absl::string_view::npos &&
@@ -129,12 +116,9 @@ absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::strin
 
 // Nothing for an event that is not known.
 absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) {
-  const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const auto json = TryParseJson<Json>(line);
   if (!json.is_object()) return absl::DataLossError("not a JSON object");
-  const auto take = [&json](const char* key, auto& value) {
-    const auto it = json.find(key);
-    if (it != json.end()) Take(*it, value);
-  };
+  MemberReader take(json);
   std::string name;
   take("event", name);
   std::optional<ledger::Event> event =
@@ -173,7 +157,7 @@ absl::Status Ledger::Append(const ledger::Event& event) {
         });
       },
       event);
-  std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string line = DumpJson(json);
   line.pop_back();  // the closing brace comes back after the checksum
   const std::string seal = Seal(line);
   ANYORDER_RETURN_IF_ERROR(file_.AppendLine(absl::StrCat(line, kSealKey, seal, kSealEnd)));

@@ -1,7 +1,6 @@
 #include "core/train/run/metrics.h"
 
 #include <fcntl.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/base/utc_time.h"
@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kStreamBlockBytes = 1 << 20;
 
 template <typename Metrics, typename Visitor>
-void VisitStep(Metrics& metrics, Visitor visit) {
+void VisitStep(Metrics& metrics, const Visitor& visit) {
   visit("step", metrics.step);
   visit("loss", metrics.loss);
   visit("lr", metrics.lr);
@@ -60,7 +60,7 @@ constexpr absl::string_view kHeldOut = "eval_";
 
 // `visit_means` is called where the means stand in a line.
 template <typename Metrics, typename Visitor, typename MeansVisitor>
-void VisitHeldOut(Metrics& metrics, Visitor visit, MeansVisitor visit_means) {
+void VisitHeldOut(Metrics& metrics, const Visitor& visit, MeansVisitor visit_means) {
   visit("eval_loss", metrics.loss);
   visit("eval_standard_error", metrics.standard_error);
   visit_means();
@@ -69,22 +69,14 @@ void VisitHeldOut(Metrics& metrics, Visitor visit, MeansVisitor visit_means) {
 }
 
 bool ParseLine(absl::string_view line, StepMetrics& metrics) {
-  Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("step")) return false;
+  auto json = TryParseJson<Json>(line);
+  if (FindMember(json, "step") == nullptr) return false;
   const auto read = [&json](const char* key, auto& value) {
-    const auto it = json.find(key);
-    if (it == json.end()) return;
-    using Value = std::decay_t<decltype(value)>;
-    if constexpr (std::is_same_v<Value, bool>) {
-      if (it->is_boolean()) value = it->template get<bool>();
-    } else if constexpr (std::is_same_v<Value, std::string>) {
-      if (it->is_string()) value = it->template get<std::string>();
-    } else if (it->is_number()) {
-      value = it->template get<Value>();
-    } else if constexpr (std::is_same_v<Value, double>) {
-      value = std::nan("");  // JSON has no NaN: null stands for it
-    }
-    json.erase(it);
+    // JSON has no NaN: null stands for it.
+    if constexpr (std::is_same_v<decltype(value), double&>)
+      if (json.contains(key)) value = std::nan("");
+    MemberReader{json}(key, value);
+    json.erase(key);
   };
   VisitStep(metrics, read);
   read(kMfu, metrics.mfu);
@@ -107,7 +99,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
 
 std::string LineOf(const StepMetrics& metrics) {
   Json json;
-  const auto write = [&json](const char* key, const auto& value) { json[key] = value; };
+  const MemberWriter write(json);
   VisitStep(metrics, write);
   if (metrics.mfu > 0) json[kMfu] = metrics.mfu;
   for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;

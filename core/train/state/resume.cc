@@ -1,17 +1,16 @@
 #include "core/train/state/resume.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <type_traits>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "ckpt/json_values.h"
 #include "ckpt/protocol.h"
 #include "ckpt/reader.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
@@ -41,9 +40,8 @@ absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
   return Summarize(records).committed_step;
 }
 
-// One list of members for writing and reading.
 template <typename State, typename Visitor>
-void VisitAnomaly(State& state, Visitor visit) {
+void VisitAnomaly(State& state, Visitor&& visit) {
   visit("trained_steps", state.trained_steps);
   visit("loss_mean", state.loss.mean);
   visit("loss_deviation", state.loss.deviation);
@@ -52,24 +50,8 @@ void VisitAnomaly(State& state, Visitor visit) {
   visit("skipped_in_a_row", state.skipped_in_a_row);
 }
 
-// Decimal digits that read back as the same bits.
-OrderedJson AnomalyJson(const AnomalyState& state) {
-  OrderedJson json;
-  VisitAnomaly(state, [&json](const char* key, const auto& value) { json[key] = value; });
-  return json;
-}
-
-AnomalyState ParseAnomaly(const OrderedJson& json) {
-  AnomalyState state;
-  VisitAnomaly(state, [&json](const char* key, auto& value) {
-    if (json.contains(key) && json[key].is_number())
-      value = json[key].get<std::decay_t<decltype(value)>>();
-  });
-  return state;
-}
-
 template <typename State, typename Visitor>
-void VisitBest(State& state, Visitor visit) {
+void VisitBest(State& state, Visitor&& visit) {
   visit("metric", state.metric);
   visit("step", state.step);
   visit("value", state.value);
@@ -78,32 +60,31 @@ void VisitBest(State& state, Visitor visit) {
 }
 
 template <typename Base, typename Visitor>
-void VisitBase(Base& base, Visitor visit) {
+void VisitBase(Base& base, Visitor&& visit) {
   visit("directory", base.directory);
   visit("run_id", base.run_id);
   visit("step", base.step);
   visit("generation", base.generation);
 }
 
-// By `visit_members`. A member of another type than it was written with makes it none at all.
-template <typename State, typename VisitMembers>
-State ParseWhole(const OrderedJson& json, VisitMembers visit_members) {
-  State state;
-  bool is_whole = true;
-  visit_members(state, [&](const char* key, auto& value) {
-    using Value = std::decay_t<decltype(value)>;
-    constexpr bool kIsText = std::is_same_v<Value, std::string>;
-    is_whole =
-        is_whole && json.contains(key) && (kIsText ? json[key].is_string() : json[key].is_number());
-    if (is_whole) value = json[key].get<Value>();
-  });
-  return is_whole ? state : State();
+// `visit_anomalies` is called where they stand.
+template <typename Metadata, typename Visitor, typename VisitAnomalies>
+void VisitMetadata(Metadata& metadata, Visitor&& visit, VisitAnomalies visit_anomalies) {
+  visit("step", metadata.step);
+  visit("skipped_steps", metadata.skipped_steps);
+  visit_anomalies();
+  visit("world_size", metadata.world_size);
+  visit("device", metadata.device);
+  visit("config_digest", metadata.config_digest);
+  visit("dataset_digest", metadata.dataset_digest);
+  visit("tokenizer_digest", metadata.tokenizer_digest);
+  visit("config", metadata.config_text);
 }
 
 std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
   std::vector<LaneRestart> restarts;
-  const auto all = json.find("lane_restarts");
-  if (all == json.end() || !all->is_array()) return restarts;
+  const OrderedJson* const all = FindMember(json, "lane_restarts", &OrderedJson::is_array);
+  if (all == nullptr) return restarts;
   for (const OrderedJson& one : *all) {
     if (one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
         one[1].is_number_integer())
@@ -115,9 +96,8 @@ std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
 OrderedJson TableJson(const ParameterLayout& layout) {
   OrderedJson table = OrderedJson::array();
   for (const ParameterInfo& info : layout.parameters()) {
-    OrderedJson shape = OrderedJson::array();
-    for (int i = 0; i < info.shape.rank(); ++i) shape.push_back(info.shape[i]);
-    table.push_back({{"name", info.name}, {"offset", info.offset}, {"shape", shape}});
+    table.push_back(
+        {{"name", info.name}, {"offset", info.offset}, {"shape", ckpt::ShapeToJson(info.shape)}});
   }
   return table;
 }
@@ -210,38 +190,27 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
 std::string ParameterTable(const ParameterLayout& layout) { return TableJson(layout).dump(); }
 
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
-  OrderedJson json = {{"step", metadata.step},
-                      {"skipped_steps", metadata.skipped_steps},
-                      {"anomaly", AnomalyJson(metadata.anomaly)},
-                      {"unproven", metadata.anomaly.skipped_in_a_row > 0},
-                      {"world_size", metadata.world_size},
-                      {"device", metadata.device},
-                      {"config_digest", metadata.config_digest},
-                      {"dataset_digest", metadata.dataset_digest},
-                      {"tokenizer_digest", metadata.tokenizer_digest},
-                      {"config", metadata.config_text}};
-  if (!metadata.best_evaluation.metric.empty()) {
-    OrderedJson& best = json["best_evaluation"];
-    VisitBest(metadata.best_evaluation,
-              [&best](const char* key, const auto& value) { best[key] = value; });
-  }
+  OrderedJson json;
+  VisitMetadata(metadata, MemberWriter(json), [&] {
+    // Decimal digits that read back as the same bits.
+    VisitAnomaly(metadata.anomaly, MemberWriter(json["anomaly"]));
+    json["unproven"] = metadata.anomaly.skipped_in_a_row > 0;
+  });
+  if (!metadata.best_evaluation.metric.empty())
+    VisitBest(metadata.best_evaluation, MemberWriter(json["best_evaluation"]));
   if (metadata.keep_step >= 0) json["keep_step"] = metadata.keep_step;
-  if (metadata.base.exists()) {
-    OrderedJson& base = json["base"];
-    VisitBase(metadata.base, [&base](const char* key, const auto& value) { base[key] = value; });
-  }
+  if (metadata.base.exists()) VisitBase(metadata.base, MemberWriter(json["base"]));
   OrderedJson& restarts = json["lane_restarts"] = OrderedJson::array();
   for (const LaneRestart& restart : metadata.lane_restarts)
     restarts.push_back({restart.lane, restart.step});
   json["parameters"] = TableJson(layout);
-  return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return DumpJson(json);
 }
 
 absl::Status CheckMetadataSize(const std::string& metadata) {
   // The message also carries checksums of the rank's chunks.
   constexpr size_t kRest = size_t{1} << 20;
-  const size_t bytes =
-      OrderedJson(metadata).dump(-1, ' ', false, OrderedJson::error_handler_t::replace).size();
+  const size_t bytes = DumpJson(OrderedJson(metadata)).size();
   if (bytes + kRest <= ckpt::kMaxMessageBytes) return absl::OkStatus();
   return InvalidArgument("the table of the model's parameters takes ", bytes >> 20,
                          " MiB in a checkpoint, where ", (ckpt::kMaxMessageBytes - kRest) >> 20,
@@ -249,33 +218,26 @@ absl::Status CheckMetadataSize(const std::string& metadata) {
 }
 
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
-  const OrderedJson json = OrderedJson::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto json = TryParseJson<OrderedJson>(text);
   if (!json.is_object())
     return absl::FailedPreconditionError("the checkpoint was not written by anyorder-train");
   TrainMetadata metadata;
-  const auto integer = [&json](const char* key) {
-    return json.contains(key) && json[key].is_number_integer() ? json[key].get<int64_t>() : 0;
-  };
-  const auto string = [&json](const char* key) {
-    return json.contains(key) && json[key].is_string() ? json[key].get<std::string>() : "";
-  };
-  metadata.step = integer("step");
-  metadata.skipped_steps = integer("skipped_steps");
-  if (json.contains("anomaly")) metadata.anomaly = ParseAnomaly(json["anomaly"]);
-  if (json.contains("best_evaluation"))
-    metadata.best_evaluation = ParseWhole<BestEvaluationState>(
-        json["best_evaluation"], [](auto& state, auto visit) { VisitBest(state, visit); });
-  metadata.lane_restarts = ParseLaneRestarts(json);
-  if (json.contains("base")) {
-    metadata.base = ParseWhole<BaseCheckpoint>(
-        json["base"], [](auto& base, auto visit) { VisitBase(base, visit); });
+  VisitMetadata(metadata, MemberReader(json), [&] {
+    if (const OrderedJson* const anomaly = FindMember(json, "anomaly"))
+      VisitAnomaly(metadata.anomaly, MemberReader(*anomaly));
+  });
+  // A member of another type than it was written with makes these none at all.
+  if (const OrderedJson* const best = FindMember(json, "best_evaluation")) {
+    MemberReader reader(*best);
+    VisitBest(metadata.best_evaluation, reader);
+    if (!reader.bad().empty()) metadata.best_evaluation = {};
   }
-  metadata.world_size = static_cast<int>(integer("world_size"));
-  metadata.device = string("device");
-  metadata.config_digest = string("config_digest");
-  metadata.dataset_digest = string("dataset_digest");
-  metadata.tokenizer_digest = string("tokenizer_digest");
-  metadata.config_text = string("config");
+  if (const OrderedJson* const base = FindMember(json, "base")) {
+    MemberReader reader(*base);
+    VisitBase(metadata.base, reader);
+    if (!reader.bad().empty()) metadata.base = {};
+  }
+  metadata.lane_restarts = ParseLaneRestarts(json);
   return metadata;
 }
 

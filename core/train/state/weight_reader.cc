@@ -29,9 +29,9 @@ absl::Status Unreadable(const ckpt::Checkpoint& checkpoint) {
 
 // An entry of the table that begins at `offset`: 1 to 3 dimensions whose elements are there.
 std::optional<ParameterInfo> ParseEntry(const Json& entry, int64_t offset, int64_t num_elements) {
-  const absl::StatusOr<std::string> name = ckpt::GetString(entry, "name");
-  const absl::StatusOr<int64_t> written = ckpt::GetInt(entry, "offset");
-  const absl::StatusOr<Shape> shape = ckpt::GetShape(entry, "shape");
+  const absl::StatusOr<std::string> name = ckpt::GetMember<std::string>(entry, "name");
+  const absl::StatusOr<int64_t> written = ckpt::GetMember<int64_t>(entry, "offset");
+  const absl::StatusOr<Shape> shape = ckpt::GetMember<Shape>(entry, "shape");
   if (!name.ok() || !written.ok() || *written != offset || !shape.ok()) return std::nullopt;
   const int64_t elements = shape->num_elements();
   if (shape->rank() < 1 || shape->rank() > 3 || elements < 1 || elements > num_elements - offset)
@@ -76,12 +76,12 @@ bool HasAverage(const ckpt::Checkpoint& checkpoint) {
 
 absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint) {
   ANYORDER_ASSIGN_OR_RETURN(const int64_t num_elements, NumSavedParameters(checkpoint));
-  const Json json = Json::parse(checkpoint.metadata_json(), nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("parameters") || !json["parameters"].is_array())
-    return Unreadable(checkpoint);
+  const Json json = TryParseJson(checkpoint.metadata_json());
+  const Json* const table = FindMember(json, "parameters", &Json::is_array);
+  if (table == nullptr) return Unreadable(checkpoint);
   std::vector<ParameterInfo> parameters;
   int64_t offset = 0;
-  for (const Json& entry : json["parameters"]) {
+  for (const Json& entry : *table) {
     std::optional<ParameterInfo> info = ParseEntry(entry, offset, num_elements);
     if (!info) return Unreadable(checkpoint);
     offset = info->end();

@@ -1,0 +1,110 @@
+// The members of a struct as JSON. One function says them, and visitors write and read them:
+//
+//   template <typename Pace, typename Visitor>
+//   void VisitPace(Pace& pace, Visitor&& visit) {
+//     visit("rank", pace.rank);
+//     visit("node", pace.node);
+//   }
+//   VisitPace(pace, MemberWriter(json));
+//   VisitPace(pace, MemberReader(json));
+//
+// Nothing here throws. Include only in .cc files: nlohmann/json.hpp is slow to compile.
+
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <string>
+#include <type_traits>
+
+namespace anyorder {
+
+// A discarded value, which is no object, list or anything else, if `text` is not JSON.
+template <typename Json = nlohmann::json, typename Text>
+Json TryParseJson(const Text& text) {
+  return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+}
+
+// In one line, or indented. Bytes that are not UTF-8 become U+FFFD.
+template <typename Json>
+std::string DumpJson(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+// Null if `json` is no object, or has no such member.
+template <typename Json>
+const Json* FindMember(const Json& json, const std::string& key) {
+  if (!json.is_object()) return nullptr;
+  const auto found = json.find(key);
+  return found == json.end() ? nullptr : &*found;
+}
+
+// Null, too, if the member is not of the type that `is_right` asks for: &Json::is_array.
+template <typename Json>
+const Json* FindMember(const Json& json, const std::string& key,
+                       bool (Json::*is_right)() const noexcept) {
+  const Json* const found = FindMember(json, key);
+  return found != nullptr && (found->*is_right)() ? found : nullptr;
+}
+
+// Whether it can be read as a `Value`: a string, true or false, a number, or a list of such. An
+// unsigned type takes whole numbers from 0 on.
+template <typename Value, typename Json>
+bool Holds(const Json& json) {
+  if constexpr (std::is_same_v<Value, std::string>) {
+    return json.is_string();
+  } else if constexpr (std::is_same_v<Value, bool>) {
+    return json.is_boolean();
+  } else if constexpr (std::is_arithmetic_v<Value>) {
+    return std::is_unsigned_v<Value> ? json.is_number_unsigned() : json.is_number();
+  } else {
+    const auto fits = [](const Json& item) { return Holds<typename Value::value_type>(item); };
+    return json.is_array() && std::all_of(json.begin(), json.end(), fits);
+  }
+}
+
+template <typename Json>
+class MemberWriter {
+ public:
+  explicit MemberWriter(Json& json) : json_(json) {}
+
+  template <typename Value>
+  void operator()(const std::string& key, const Value& value) const {
+    json_[key] = value;
+  }
+
+ private:
+  Json& json_;
+};
+
+// Leaves a value as it is where its member is missing or of another type, and remembers the first
+// such member. REQUIRES: the object outlives the reader.
+template <typename Json>
+class MemberReader {
+ public:
+  explicit MemberReader(const Json& object) : object_(object) {
+    if (!object.is_object()) Note("(not an object)");
+  }
+
+  template <typename Value>
+  void operator()(const std::string& key, Value& value) {
+    const Json* const found = FindMember(object_, key);
+    if (found != nullptr && Holds<Value>(*found)) {
+      value = found->template get<Value>();
+    } else {
+      Note(key);
+    }
+  }
+  void Note(const std::string& key) {
+    if (bad_.empty()) bad_ = key;
+  }
+  // "" if all were there.
+  const std::string& bad() const { return bad_; }
+
+ private:
+  const Json& object_;
+  std::string bad_;
+};
+
+}  // namespace anyorder
