@@ -1,7 +1,5 @@
 // Reads the vocabulary from tokenizer.json and the other files of its directory (vocabulary.h).
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdint>
 #include <map>
@@ -10,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/vocabulary.h"
@@ -38,16 +37,15 @@ class TokenizerJson {
   explicit TokenizerJson(std::string name) : name_(std::move(name)) {}
 
   absl::Status ReadModel(const std::string& bytes) {
-    const Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
-    if (!root.is_object() || !root.contains("model") || !root["model"].is_object())
-      return Damaged("it is not Hugging Face's tokenizer.json");
-    const Json& model = root["model"];
-    const auto type = model.find("type");
-    continues_with_hashes_ = type != model.end() && *type == "WordPiece";
-    const auto vocab = model.find("vocab");
-    if (vocab == model.end()) return Damaged("its model has no vocabulary");
+    const Json root = TryParseJson(bytes);
+    const Json* const model = FindMember(root, "model", &Json::is_object);
+    if (model == nullptr) return Damaged("it is not Hugging Face's tokenizer.json");
+    const Json* const type = FindMember(*model, "type");
+    continues_with_hashes_ = type != nullptr && *type == "WordPiece";
+    const Json* const vocab = FindMember(*model, "vocab");
+    if (vocab == nullptr) return Damaged("its model has no vocabulary");
     ANYORDER_RETURN_IF_ERROR(vocab->is_array() ? ReadList(*vocab) : ReadMap(*vocab));
-    if (const auto added = root.find("added_tokens"); added != root.end() && added->is_array()) {
+    if (const Json* const added = FindMember(root, "added_tokens", &Json::is_array)) {
       for (const Json& token : *added) {
         if (!token.is_object()) return Damaged("an entry of added_tokens is not an object");
         ANYORDER_RETURN_IF_ERROR(
@@ -59,8 +57,7 @@ class TokenizerJson {
 
   // The tokens that only tokenizer_config.json or added_tokens.json has.
   absl::Status ReadAdded(const Json& config, const Json& added) {
-    if (const auto decoder = config.find("added_tokens_decoder");
-        decoder != config.end() && decoder->is_object()) {
+    if (const Json* decoder = FindMember(config, "added_tokens_decoder", &Json::is_object)) {
       for (const auto& [key, token] : decoder->items()) {
         int64_t id = -1;
         if (!absl::SimpleAtoi(key, &id) || !token.is_object())
@@ -139,12 +136,9 @@ class TokenizerJson {
 
   // The token of a role: a string, or an object with the string.
   static std::string TokenNamed(const Json& file, const char* role) {
-    const auto found = file.find(role);
-    if (found == file.end()) return "";
-    if (found->is_string()) return found->get<std::string>();
-    if (!found->is_object()) return "";
-    const auto content = found->find("content");
-    return content != found->end() && content->is_string() ? content->get<std::string>() : "";
+    const Json* found = FindMember(file, role);
+    if (found != nullptr && found->is_object()) found = FindMember(*found, "content");
+    return found != nullptr && found->is_string() ? found->get<std::string>() : "";
   }
 
   bool BeginsWord(const std::string& piece) const {
@@ -162,7 +156,7 @@ class TokenizerJson {
 absl::StatusOr<Json> ParseNeighbour(const std::string& bytes, const char* file,
                                     const std::string& name) {
   if (bytes.empty()) return Json::object();
-  Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  Json root = TryParseJson(bytes);
   if (root.is_object()) return root;
   return DataLoss(file, " in the directory of '", name,
                   "' is not a JSON object; fetch it again, or remove it");

@@ -1,7 +1,5 @@
 #include "data/trec/document_files.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdint>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -55,8 +54,7 @@ std::string WithoutTags(absl::string_view text) {
 
 std::string ValidText(std::string text) {
   std::replace(text.begin(), text.end(), '\0', ' ');
-  return Json::parse(Json(text).dump(-1, ' ', false, Json::error_handler_t::replace))
-      .get<std::string>();
+  return TryParseJson(DumpJson(Json(text))).get<std::string>();
 }
 
 class DocumentReader {
@@ -85,13 +83,14 @@ class DocumentReader {
 
  private:
   absl::Status TakeJson(const std::string& line) {
-    const Json object = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-    const auto has = [&](const char* field) {
-      return object.is_object() && object.contains(field) && object[field].is_string();
-    };
-    if (!has("id") || !has("text"))
+    const Json object = TryParseJson(line);
+    std::string id, text;
+    MemberReader read(object);
+    read("id", id);
+    read("text", text);
+    if (!read.bad().empty())
       return DataLoss("not a JSON object with the strings \"id\" and \"text\"; fix the line");
-    return Add(object["id"].get<std::string>(), object["text"].get<std::string>());
+    return Add(id, std::move(text));
   }
 
   absl::Status TakeTrecLine(const std::string& line) {

@@ -1,10 +1,9 @@
 #include "launcher/ranking/ranker_file.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <vector>
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 
@@ -14,24 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "anyorder kernel ranker 1";
-
-bool IsRanker(const Json& file) {
-  const auto is = [&](const char* field, auto test) {
-    return file.contains(field) && (file[field].*test)();
-  };
-  if (!file.is_object() || file.value("format", Json()) != kFormat) return false;
-  const bool has_fields = is("network", &Json::is_string) &&
-                          is("max_length", &Json::is_number_integer) &&
-                          is("stop_words", &Json::is_array) && is("weights", &Json::is_array) &&
-                          is("bias", &Json::is_number);
-  if (!has_fields || file["weights"].size() != kNumKernels) return false;
-  const auto all = [&](const char* field, auto test) {
-    return std::all_of(file[field].begin(), file[field].end(),
-                       [&](const Json& value) { return (value.*test)(); });
-  };
-  return all("weights", &Json::is_number) && all("stop_words", &Json::is_string) &&
-         file["max_length"].get<int64_t>() > 0;
-}
 
 }  // namespace
 
@@ -47,23 +28,33 @@ std::string SerializeRanker(const SavedRanker& ranker) {
                      {"network", ranker.network},
                      {"max_length", ranker.max_length},
                      {"stop_words", words}};
-  return file.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(file) + "\n";
 }
 
 absl::StatusOr<SavedRanker> ReadRanker(const std::string& path) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!IsRanker(file)) {
+  const auto file = TryParseJson<Json>(text);
+  SavedRanker ranker;
+  std::string format;
+  uint64_t max_length = 0;
+  std::vector<double> weights;
+  std::vector<std::string> stop_words;
+  MemberReader read(file);
+  read("format", format);
+  read("weights", weights);
+  read("bias", ranker.trained.ranker.bias);
+  read("network", ranker.network);
+  read("max_length", max_length);
+  read("stop_words", stop_words);
+  ranker.max_length = static_cast<int64_t>(max_length);
+  if (!read.bad().empty() || format != kFormat || weights.size() != kNumKernels ||
+      ranker.max_length <= 0) {
     return DataLoss("'", path,
                     "' is no ranker of this version; make one with `anyorder rank "
                     "--qrels FILE --save RANKER`");
   }
-  SavedRanker ranker;
-  ranker.trained.ranker.weights = file["weights"].get<KernelFeatures>();
-  ranker.trained.ranker.bias = file["bias"].get<double>();
-  ranker.network = file["network"].get<std::string>();
-  ranker.max_length = file["max_length"].get<int64_t>();
-  ranker.stop_words = StopWords(file["stop_words"].get<std::vector<std::string>>());
+  std::copy(weights.begin(), weights.end(), ranker.trained.ranker.weights.begin());
+  ranker.stop_words = StopWords(stop_words);
   return ranker;
 }
 

@@ -1,7 +1,5 @@
 #include "launcher/run/imported_run.h"
 
-#include <nlohmann/json.hpp>
-
 #include <filesystem>
 #include <system_error>
 
@@ -9,6 +7,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/state/resume.h"
@@ -53,12 +52,10 @@ std::string ImportedRun::WithoutVocabulary() const {
 }
 
 std::string ImportedRun::source() const {
-  const absl::StatusOr<std::string> text = ReadWholeFile(config);
-  if (!text.ok()) return "";
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  const bool is_named = json.is_object() && json.contains("_name_or_path");
-  return is_named && json["_name_or_path"].is_string() ? json["_name_or_path"].get<std::string>()
-                                                       : "";
+  const nlohmann::json json = TryParseJson(ReadWholeFile(config).value_or(""));
+  std::string name;
+  MemberReader{json}("_name_or_path", name);
+  return name;
 }
 
 ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) {
@@ -73,13 +70,11 @@ ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) 
 }
 
 std::string ImportedRun::letter_case() const {
-  const absl::StatusOr<std::string> text =
-      ReadWholeFile(absl::StrCat(directory, "/tokenizer_config.json"));
-  if (!text.ok()) return "";
-  const auto json = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("do_lower_case") || !json["do_lower_case"].is_boolean())
-    return "";
-  return json["do_lower_case"].get<bool>() ? "uncased" : "cased";
+  const std::string path = absl::StrCat(directory, "/tokenizer_config.json");
+  const nlohmann::json json = TryParseJson(ReadWholeFile(path).value_or(""));
+  const auto* const lowers = FindMember(json, "do_lower_case", &nlohmann::json::is_boolean);
+  if (lowers == nullptr) return "";
+  return lowers->get<bool>() ? "uncased" : "cased";
 }
 
 absl::Status CopyIfThere(const std::string& from, const std::string& to) {

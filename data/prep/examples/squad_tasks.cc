@@ -2,13 +2,12 @@
 // articles with paragraphs, each a passage ("context") with questions. An answer is a text and the
 // character of the passage at which it stands.
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 
@@ -24,7 +23,7 @@ class SquadFile {
       : path_(path), has_unanswerable_(has_unanswerable), reading_(reading) {}
 
   absl::Status Read(const std::string& text) {
-    const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Json root = TryParseJson(text);
     if (root.is_discarded()) return Bad(path_, "not valid JSON; take a fresh copy of the file");
     return ReadEach(root, "data", path_, [&](const Json& article, const std::string& where) {
       return ReadEach(article, "paragraphs", where,
@@ -43,17 +42,11 @@ class SquadFile {
     return DataLoss(where, ": ", what);
   }
 
-  static const Json* Find(const Json& object, const char* name, Json::value_t type) {
-    if (!object.is_object()) return nullptr;
-    const auto found = object.find(name);
-    return found != object.end() && found->type() == type ? &*found : nullptr;
-  }
-
   // Calls read(element, where) for each element of the list `name` of `object`.
   template <typename ReadElement>
   absl::Status ReadEach(const Json& object, const char* name, const std::string& where,
                         const ReadElement& read) const {
-    const Json* list = Find(object, name, Json::value_t::array);
+    const Json* list = FindMember(object, name, &Json::is_array);
     if (list == nullptr) {
       return Bad(where, absl::StrCat("there is no list '", name, "', as SQuAD's files have it; ",
                                      "name ", reading_.task().input));
@@ -65,11 +58,11 @@ class SquadFile {
 
   // `place` is said where the question has no identifier.
   absl::Status ReadQuestion(const Json& paragraph, const Json& question, const std::string& place) {
-    const Json* id = Find(question, "id", Json::value_t::string);
+    const Json* id = FindMember(question, "id", &Json::is_string);
     if (id == nullptr) return Bad(place, "the question has no 'id' that is a string");
     const std::string where = absl::StrCat(path_, ": question ", id->get_ref<const std::string&>());
-    const Json* context = Find(paragraph, "context", Json::value_t::string);
-    const Json* text = Find(question, "question", Json::value_t::string);
+    const Json* context = FindMember(paragraph, "context", &Json::is_string);
+    const Json* text = FindMember(question, "question", &Json::is_string);
     if (context == nullptr || text == nullptr)
       return Bad(where, "there is no 'context' or no 'question' that is a string");
     WrittenExample example;
@@ -91,9 +84,9 @@ class SquadFile {
                            : "there is no 'is_impossible'; pass --task squad1 for SQuAD 1.1");
     }
     if (!is_labelled) return absl::OkStatus();
-    const Json* list = Find(question, "answers", Json::value_t::array);
+    const Json* list = FindMember(question, "answers", &Json::is_array);
     if (list == nullptr) return DataLoss("'answers' is not a list");
-    const Json* impossible = Find(question, "is_impossible", Json::value_t::boolean);
+    const Json* impossible = FindMember(question, "is_impossible", &Json::is_boolean);
     if (is_2 && impossible == nullptr) return DataLoss("'is_impossible' is not true or false");
     const bool is_impossible = impossible != nullptr && impossible->get<bool>();
     if (list->empty() != is_impossible) {
@@ -103,8 +96,8 @@ class SquadFile {
     }
     example.answers.emplace();
     for (const Json& one : *list) {
-      const Json* text = Find(one, "text", Json::value_t::string);
-      const Json* start = Find(one, "answer_start", Json::value_t::number_unsigned);
+      const Json* text = FindMember(one, "text", &Json::is_string);
+      const Json* start = FindMember(one, "answer_start", &Json::is_number_unsigned);
       if (text == nullptr || start == nullptr)
         return DataLoss("an answer has no 'text', or no 'answer_start' that is a number from 0 on");
       // A number beyond int64 is behind every passage, too.
