@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::data {
@@ -186,34 +187,13 @@ class Utf16Decoder {
   void Add(uint16_t unit, std::string& out) {
     const bool is_low = unit >= 0xDC00 && unit <= 0xDFFF;
     if (high_ != 0 && is_low) {
-      Append(0x10000 + ((char32_t{high_} - 0xD800) << 10) + (unit - 0xDC00), out);
+      AppendUtf8(0x10000 + ((char32_t{high_} - 0xD800) << 10) + (unit - 0xDC00), out);
       high_ = 0;
       return;
     }
     if (high_ != 0 || is_low) out.push_back(kInvalid);
     high_ = unit >= 0xD800 && unit <= 0xDBFF ? unit : 0;
-    if (high_ == 0 && !is_low) Append(unit, out);
-  }
-
-  static void Append(char32_t c, std::string& out) {
-    const auto tail = [&](int shift) {
-      out.push_back(static_cast<char>(0x80 | (c >> shift & 0x3F)));
-    };
-    if (c < 0x80) {
-      out.push_back(static_cast<char>(c));
-    } else if (c < 0x800) {
-      out.push_back(static_cast<char>(0xC0 | c >> 6));
-      tail(0);
-    } else if (c < 0x10000) {
-      out.push_back(static_cast<char>(0xE0 | c >> 12));
-      tail(6);
-      tail(0);
-    } else {
-      out.push_back(static_cast<char>(0xF0 | c >> 18));
-      tail(12);
-      tail(6);
-      tail(0);
-    }
+    if (high_ == 0 && !is_low) AppendUtf8(unit, out);
   }
 
   const bool is_big_;
