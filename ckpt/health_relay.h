@@ -9,7 +9,6 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>

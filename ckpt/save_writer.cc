@@ -1,6 +1,5 @@
 #include "ckpt/save_writer.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 

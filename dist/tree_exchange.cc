@@ -1,7 +1,6 @@
 #include "dist/tree_exchange.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"

@@ -1,7 +1,6 @@
 #include "core/generate/decoder.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"

@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"

@@ -1,7 +1,6 @@
 #include "data/sampling/passage_windows.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"

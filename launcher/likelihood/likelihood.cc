@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <memory>
-#include <utility>
 
 #include "core/base/log.h"
 #include "core/base/status.h"

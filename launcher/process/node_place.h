@@ -11,7 +11,6 @@
 #include <functional>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"

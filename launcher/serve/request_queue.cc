@@ -1,6 +1,5 @@
 #include "launcher/serve/request_queue.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "core/base/monotonic_clock.h"

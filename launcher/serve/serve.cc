@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <string>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-
 #include "launcher/texts/trace_file.h"
 
 namespace anyorder::launcher {

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <iterator>
 #include <numbers>
-#include <numeric>
 
 #include "absl/strings/match.h"
 

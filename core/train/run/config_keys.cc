@@ -1,13 +1,11 @@
 #include "core/train/run/config_keys.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"

@@ -2,10 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "launcher/huggingface/families/hf_family.h"
 
 namespace anyorder::launcher {
