@@ -1,7 +1,5 @@
 #include "data/prep/prep_plan.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
@@ -13,6 +11,7 @@
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -283,7 +282,7 @@ std::string SerializeScan(const ScannedFile& scan) {
 }
 
 ScannedFile ParseScan(const std::string& bytes) {
-  const Json root = Json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const auto root = TryParseJson<Json>(bytes);
   ANYORDER_CHECK(root.is_object()) << "a worker's scan is not JSON: " << bytes.substr(0, 80);
   ScannedFile scan{.digest = root["digest"], .text_bytes = root["text_bytes"], .units = {}};
   for (const Json& unit : root["units"]) {
@@ -305,7 +304,7 @@ std::string SerializeScans(const std::vector<InputFile>& files,
                     {"stored_bytes", files[i].stored_bytes},
                     {"scan", SerializeScan(scans[i])}});
   }
-  const std::string text = root.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = DumpJson(root);
   return absl::StrCat(DigestOf(text).Hex(), "\n", text);
 }
 
@@ -316,7 +315,7 @@ absl::StatusOr<std::vector<ScannedFile>> ParseScans(const std::string& text,
   const std::string body = has_body ? text.substr(kDigestDigits + 1) : std::string();
   if (!has_body || DigestOf(body).Hex() != text.substr(0, kDigestDigits))
     return DataLoss("'", path, "' is damaged; run --plan again, finished slices stay");
-  const Json root = Json::parse(body, nullptr, /*allow_exceptions=*/false);
+  const auto root = TryParseJson<Json>(body);
   if (root.size() != files.size()) {
     return FailedPrecondition("'", path, "' was planned with ", root.size(),
                               " input files, now there are ", files.size(),

@@ -1,5 +1,5 @@
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
@@ -18,14 +18,12 @@ std::string ClassOf(const Json& json) {
   return has_one && found->front().is_string() ? found->front().get<std::string>() : "";
 }
 
-std::string Text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
-}
+std::string Text(const Json& json) { return DumpJson(json, 2) + "\n"; }
 
 }  // namespace
 
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path) {
-  const Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const auto json = TryParseJson<Json>(text);
   if (!json.is_object())
     return DataLoss("'", path, "' is not a JSON object; fetch the model's config.json again");
   HfConfigReader reader(json);
@@ -65,7 +63,7 @@ std::string UpdatedHfConfigText(const HfFamily& family, const std::string& origi
                                 const RunConfig& config, int64_t vocab_size,
                                 std::optional<DType> dtype, bool trained,
                                 const std::vector<std::string>& classes) {
-  Json json = Json::parse(original, nullptr, /*allow_exceptions=*/false);
+  auto json = TryParseJson<Json>(original);
   if (!json.is_object()) json = Json::object();
   const absl::StatusOr<const HfFamily*> origin =
       FamilyOfType(family.names().model_type, ClassOf(json));

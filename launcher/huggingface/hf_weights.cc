@@ -1,4 +1,3 @@
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/float16.h"
@@ -109,11 +109,11 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
   const auto damaged = [&](absl::string_view what) {
     return DataLoss("'", index_path, "': ", what, kFetchAgain);
   };
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
-    return damaged("no object 'weight_map'");
+  const auto json = TryParseJson<Json>(text);
+  const Json* const map = FindMember(json, "weight_map", &Json::is_object);
+  if (map == nullptr) return damaged("no object 'weight_map'");
   std::set<std::string> names;
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
+  for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) return damaged(absl::StrCat("'", tensor, "' has no file name"));
     const std::string name = file.get<std::string>();
     if (name.empty() || name.find('/') != std::string::npos || name[0] == '.')
@@ -126,7 +126,7 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
       return damaged(absl::StrCat("the file '", name, "' that it names is missing"));
     ANYORDER_RETURN_IF_ERROR(AddFile(path));
   }
-  for (const auto& [tensor, file] : json["weight_map"].items()) {
+  for (const auto& [tensor, file] : map->items()) {
     const Tensor* const found = Find(tensor);
     const std::string name = file.get<std::string>();
     if (found == nullptr || fs::path(files_[found->file].path).filename() != name)

@@ -1,9 +1,8 @@
 #include "launcher/huggingface/model_description.h"
 
-#include <nlohmann/json.hpp>
-
 #include <type_traits>
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
@@ -76,7 +75,7 @@ absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
                      {"task", TaskJson(network.task, model.classes)},
                      {"next_sentence_head", network.next_sentence_head},
                      {"tokenizer_digest", model.tokenizer_digest}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 }  // namespace anyorder::launcher

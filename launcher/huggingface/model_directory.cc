@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/hf_model.h"
@@ -45,7 +46,7 @@ bool IsModelDirectory(const std::string& directory) { return HasFile(directory, 
 absl::StatusOr<Json> DescribeModelDirectory(const ModelDirectoryOptions& options) {
   const std::string path = JoinPath(options.path, "config.json");
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const Json config = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto config = TryParseJson<Json>(text);
   if (!config.is_object())
     return DataLoss("'", path, "' is not a JSON object; export or fetch the model again");
   ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.path));

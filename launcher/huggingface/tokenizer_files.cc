@@ -1,6 +1,5 @@
 #include "launcher/huggingface/tokenizer_files.h"
 
-#include <nlohmann/json.hpp>
 #include <utf8proc.h>
 
 #include <map>
@@ -13,6 +12,7 @@
 
 #include "core/base/check.h"
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -235,7 +235,7 @@ absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
                        {"prepend_scheme", "always"},
                        {"split", true}}},
                      {"model", Model(vocabulary)}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
@@ -254,7 +254,7 @@ absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSe
 absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::VocabIds& ids,
                                       int64_t max_length, const std::string& directory) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
-  const Json file = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const auto file = TryParseJson<Json>(text);
   if (!file.is_object())
     return DataLoss(source, " is damaged: it is no JSON; prepare the data again");
   const std::map<int64_t, std::string> tokens = TokensOf(file);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -262,7 +263,7 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
   if (is_stopped) report["stopped_after"] = {{"done", measured.done}, {"of", measured.total}};
   for (const auto& [key, value] : measured.report.items()) report[key] = value;
   if (options.json) {
-    std::puts(report.dump(2, ' ', false, EvalJson::error_handler_t::replace).c_str());
+    std::puts(DumpJson(report, 2).c_str());
   } else {
     PrintEvalForPeople(report);
   }

@@ -1,7 +1,5 @@
 #include "launcher/inference/gold.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -14,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/dataset.h"
@@ -106,7 +105,7 @@ class SquadGold {
 
   absl::Status Read() {
     ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(gold_.path));
-    const Json root = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const auto root = TryParseJson<Json>(text);
     gold_.kind = ExampleTask::kSpans;
     ANYORDER_RETURN_IF_ERROR(ForEach(root, "data", "", [&](const Json& article, const auto& at) {
       return ForEach(article, "paragraphs", at, [&](const Json& paragraph, const auto& at) {
@@ -124,28 +123,30 @@ class SquadGold {
   template <typename Take>
   absl::Status ForEach(const Json& object, const std::string& name, const std::string& at,
                        const Take& take) const {
-    if (!object.is_object() || !object.contains(name) || !object[name].is_array()) {
+    const Json* const list = FindMember(object, name, &Json::is_array);
+    if (list == nullptr) {
       return DataLoss(gold_.path, ": ", at.empty() ? "the file" : at, " has no list '", name,
                       "'; name a file of SQuAD, such as dev-v2.0.json");
     }
-    for (size_t i = 0; i < object[name].size(); ++i) {
+    for (size_t i = 0; i < list->size(); ++i) {
       ANYORDER_RETURN_IF_ERROR(
-          take(object[name][i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
+          take((*list)[i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
     }
     return absl::OkStatus();
   }
 
   absl::Status AddQuestion(const Json& question, const std::string& at) {
     data::ExampleLabel example{.where = absl::StrCat(gold_.path, ": ", at)};
-    if (!question.is_object() || !question.contains("id") || !question["id"].is_string())
-      return DataLoss(example.where, " has no string 'id'");
-    example.id = question["id"].get<std::string>();
+    const Json* const id = FindMember(question, "id", &Json::is_string);
+    if (id == nullptr) return DataLoss(example.where, " has no string 'id'");
+    example.id = id->get<std::string>();
     if (question.contains("answers")) {
       ANYORDER_RETURN_IF_ERROR(
           ForEach(question, "answers", at, [&](const Json& answer, const auto& at) -> absl::Status {
-            if (!answer.is_object() || !answer.contains("text") || !answer["text"].is_string())
+            const Json* const answer_text = FindMember(answer, "text", &Json::is_string);
+            if (answer_text == nullptr)
               return DataLoss(gold_.path, ": ", at, " has no string 'text'");
-            example.answers.push_back(answer["text"].get<std::string>());
+            example.answers.push_back(answer_text->get<std::string>());
             return absl::OkStatus();
           }));
     }

@@ -1,7 +1,5 @@
 // `anyorder predict`: the class or choice that a classifier gives to new examples.
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -21,6 +19,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -98,7 +97,7 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
     example = Json{{"context", texts[0]}, {"choices", std::vector(texts.begin() + 1, texts.end())}};
   }
   ANYORDER_RETURN_IF_ERROR(example.status());
-  return example->dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(*example) + "\n";
 }
 
 using Texts = std::vector<std::string>;  // the parts of an example

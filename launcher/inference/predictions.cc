@@ -1,7 +1,5 @@
 #include "launcher/inference/predictions.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -15,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 
@@ -179,7 +178,7 @@ class PredictionFile {
         absl::StripSuffix(absl::string_view(text).substr(0, text.find('\n')), "\r");
     if (first == "index\tprediction" || first == "id\tprediction") {
       ANYORDER_RETURN_IF_ERROR(ReadTable(text));
-    } else if (Json::parse(first.begin(), first.end(), nullptr, false).contains("example")) {
+    } else if (TryParseJson<Json>(first).contains("example")) {
       ANYORDER_RETURN_IF_ERROR(ReadLines(text));
     } else {
       ANYORDER_RETURN_IF_ERROR(ReadObject(text));
@@ -215,7 +214,7 @@ class PredictionFile {
 
   absl::Status ReadLines(const std::string& text) {
     return ForEachLine(text, [&](absl::string_view line, int64_t number) -> absl::Status {
-      const Json json = Json::parse(line.begin(), line.end(), nullptr, false);
+      const auto json = TryParseJson<Json>(line);
       absl::StatusOr<Prediction> prediction = LineParser(json).Parse();
       if (json.is_discarded()) prediction = DataLoss("not valid JSON");
       if (!prediction.ok()) {
@@ -262,7 +261,7 @@ class PredictionFile {
   }
 
   absl::Status ReadObject(const std::string& text) {
-    const Json object = Json::parse(text, nullptr, false);
+    const auto object = TryParseJson<Json>(text);
     if (!object.is_object()) {
       return DataLoss(path_,
                       ":1: this is neither JSON lines of `anyorder predict`, nor a table \"index, "
@@ -403,7 +402,7 @@ std::string PredictionLine(const Prediction& prediction) {
   if (prediction.score) line["score"] = *prediction.score;
   if (prediction.given_score) line["given_score"] = *prediction.given_score;
   if (prediction.answer) WriteAnswers(prediction, line);
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return DumpJson(line) + "\n";
 }
 
 absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path, LabelKind kind) {
@@ -412,7 +411,7 @@ absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path,
 
 absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions) {
   ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const Json object = Json::parse(text, nullptr, false);
+  const auto object = TryParseJson<Json>(text);
   if (!object.is_object()) return DataLoss(path, ": not a JSON object of null scores");
   for (Prediction& prediction : predictions) {
     const auto score = object.find(prediction.id);

@@ -1,8 +1,6 @@
 // `anyorder score`: how good predictions are, by the metrics of their task; what benchmarks are
 // sent.
 
-#include <nlohmann/json.hpp>
-
 #include <cstdio>
 #include <map>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "data/trec/trec_files.h"
@@ -175,7 +174,7 @@ void PrintJson(const ScoreOptions& options, const Scores& scores) {
                                  {"predictions", options.predictions},
                                  {"results", nlohmann::ordered_json::array()}};
   for (const ScoreReport& report : scores.reports) json["results"].push_back(ScoreJson(report));
-  std::puts(json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+  std::puts(DumpJson(json).c_str());
 }
 
 // Errors: InvalidArgument for options; DataLoss and FailedPrecondition for files that cannot be

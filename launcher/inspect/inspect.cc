@@ -1,7 +1,5 @@
 // `anyorder inspect`: what a checkpoint, a run directory, a dataset or exported weights hold.
 
-#include <nlohmann/json.hpp>
-
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -17,6 +15,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
@@ -188,7 +187,7 @@ absl::Status Inspect(const InspectOptions& options) {
   }
   ANYORDER_RETURN_IF_ERROR(json.status());
   if (options.json) {
-    std::puts(json->dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(DumpJson(*json, 2).c_str());
   } else {
     PrintForPeople(*json);
   }

@@ -1,13 +1,12 @@
 #include "launcher/inspect/ledger_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/dataset/dataset_directory.h"
 #include "launcher/process/counted.h"
@@ -181,7 +180,7 @@ absl::Status PrintLedgerReport(const LedgerReportOptions& options) {
   const WallTime time = MeasureWallTime(history);
   if (options.json) {
     const Json json = Describe(options, history, plan, audit, time);
-    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(DumpJson(json, 2).c_str());
   } else {
     PrintForPeople(options, history, plan, audit, time);
   }

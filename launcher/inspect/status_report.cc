@@ -1,7 +1,5 @@
 #include "launcher/inspect/status_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstdio>
 #include <type_traits>
@@ -11,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
@@ -321,7 +320,7 @@ absl::Status PrintOnce(const StatusOptions& options) {
   if (options.json) {
     Json json = Describe(facts);
     if (options.verified_checkpoints) json["verified_checkpoints"] = *options.verified_checkpoints;
-    std::puts(json.dump(2, ' ', false, Json::error_handler_t::replace).c_str());
+    std::puts(DumpJson(json, 2).c_str());
     return absl::OkStatus();
   }
   std::fputs(StatusScreen(facts).c_str(), stdout);
@@ -381,9 +380,7 @@ std::string StatusLine(const StatusFacts& facts) {
   return line;
 }
 
-std::string StatusJsonLine(const StatusFacts& facts) {
-  return Describe(facts).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string StatusJsonLine(const StatusFacts& facts) { return DumpJson(Describe(facts)); }
 
 absl::Status PrintStatus(const StatusOptions& options) {
   if (!options.watch_seconds) return PrintOnce(options);

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/inference/batch_progress.h"
@@ -55,10 +56,7 @@ absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
   }
   if (file != nullptr) ANYORDER_RETURN_IF_ERROR(WriteLines(input, scores, *file));
   const nlohmann::ordered_json summary = LikelihoodSummary(input, scores, tokens, service->facts());
-  const std::string shown =
-      options.json
-          ? summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n"
-          : LikelihoodTable(summary);
+  const std::string shown = options.json ? DumpJson(summary, 2) + "\n" : LikelihoodTable(summary);
   std::fputs(shown.c_str(), stdout);
   return absl::OkStatus();
 }

@@ -1,8 +1,6 @@
 // The numbers of a report for its script (report_page.js). Columns instead of rows and five digits
 // keep the page small.
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/json_members.h"
 #include "launcher/report/report.h"
 
 namespace anyorder::launcher {
@@ -124,8 +123,7 @@ Json DescribeRun(const ReportRun& run) {
 
 std::string ReportJson(const std::vector<ReportRun>& runs) {
   const Json json = {{"runs", Column(runs, DescribeRun)}};
-  return absl::StrReplaceAll(json.dump(-1, ' ', false, Json::error_handler_t::replace),
-                             {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(DumpJson(json), {{"<", "\\u003c"}});
 }
 
 }  // namespace anyorder::launcher

@@ -1,7 +1,5 @@
 #include "launcher/seeds/seed_table.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -10,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/json_members.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
@@ -99,7 +98,7 @@ std::string SeedJson(const std::string& metric, const std::vector<SeedRun>& runs
   const Spread spread = SpreadOfFinished(runs);
   json["finished"] = spread.count;
   VisitSpread(spread, [&json](const char* name, double value) { json[name] = value; });
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return DumpJson(json, 2);
 }
 
 }  // namespace anyorder::launcher

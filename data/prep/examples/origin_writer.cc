@@ -1,7 +1,6 @@
 #include "data/prep/examples/origin_writer.h"
 
-#include <nlohmann/json.hpp>
-
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -41,7 +40,7 @@ void OriginWriter::Add(const WrittenExample& example) {
   }
   has_origins_ = has_origins_ || !line.empty();
   ++num_examples_;
-  text_ += line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  text_ += DumpJson(line) + "\n";
 }
 
 const std::string& OriginWriter::text() const {
