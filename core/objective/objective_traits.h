@@ -74,7 +74,7 @@ struct ObjectiveTraits {
   const char* other_names;  // with blanks between, lower case, "_" for "-"
   SampleKind sample_kind;
   ObjectiveOrStatus (*make)(const ObjectiveSettings&) = nullptr;
-  SamplingKeys keys = SamplingKeys::kNone;  // of [sampling] that it reads besides kCommon
+  SamplingKeys keys = SamplingKeys::kNone;  // of [sampling] that it reads, with kCommon
   InputLayout layout = kTextAlone;          // of a text by itself, and of two
   uint32_t flags = 0;
 

@@ -148,8 +148,8 @@ class Trainer {
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
-  // Runs beside a start's first step, which may be long: tells how far it is, and notes a stop
-  // signal as this rank's fault, so that the step comes to nothing.
+  // Called before each microbatch. In a start's first step, which may be long, it tells how far the
+  // step is, and notes a stop signal as this rank's fault, so that the step comes to nothing.
   void WatchFirstStep(absl::Time started, int64_t num_leaves);
   std::vector<NamedMean> HeadMeans(absl::Span<const double> totals) const;
   absl::Status UpdateWeights(absl::Span<const double> totals, StepMetrics& metrics);

@@ -30,7 +30,7 @@ constexpr char kCommon[] =
 
 struct Case {
   const char* name;
-  const char* keys;  // beside kCommon
+  const char* keys;  // set after those of kCommon
   bool causal = false;
   const char* cutoffs = "";
   bool next_sentence_head = false;
