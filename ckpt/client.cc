@@ -13,7 +13,6 @@
 #include "ckpt/chunk_sums.h"
 #include "ckpt/layout.h"
 #include "ckpt/protocol.h"
-#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"
@@ -142,7 +141,7 @@ absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
     absl::SleepFor(absl::Milliseconds(20));
     channel = ConnectChannel(path);
   }
-  ANYORDER_RETURN_IF_ERROR(channel.status());
+  RETURN_IF_ERROR(channel.status());
   channel_ = std::make_unique<Channel>(*std::move(channel));
   Hello hello;
   hello.rank = options_.rank;
@@ -174,7 +173,7 @@ template <typename Reply>
 absl::Status Client::Await(absl::Duration limit) {
   const absl::Time deadline = MonotonicNow() + limit;
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const Message message, channel_->Receive(deadline));
+    ASSIGN_OR_RETURN(const Message message, channel_->Receive(deadline));
     if (const auto* reply = std::get_if<Reply>(&message.body)) return StatusOf(*reply);
     Take(message);
   }
@@ -244,10 +243,9 @@ bool Client::CanSave(std::string* skip_reason) {
 
 absl::Status Client::RegisterBuffer(int index) {
   const StagingBuffer& memory = *buffers_[index].memory;
-  ANYORDER_ASSIGN_OR_RETURN(UniqueFd fd, memory.Duplicate());
-  ANYORDER_RETURN_IF_ERROR(
-      Send(Register{.buffer = index, .bytes = memory.bytes(), .fd = std::move(fd)},
-           MonotonicNow() + kAnswerLimit));
+  ASSIGN_OR_RETURN(UniqueFd fd, memory.Duplicate());
+  RETURN_IF_ERROR(Send(Register{.buffer = index, .bytes = memory.bytes(), .fd = std::move(fd)},
+                       MonotonicNow() + kAnswerLimit));
   return Await<Registered>(kAnswerLimit);
 }
 
@@ -266,7 +264,7 @@ absl::Status Client::Reserve(int64_t file_bytes) {
                                " MiB for each rank, the machine has ", available >> 20,
                                " MiB left for this one; use more nodes or fewer ranks on each");
     }
-    ANYORDER_ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
+    ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
     const absl::Status registered = RegisterBuffer(static_cast<int>(i));
     if (!registered.ok()) {
       buffer.memory.reset();
@@ -279,10 +277,9 @@ absl::Status Client::Reserve(int64_t file_bytes) {
 }
 
 absl::Status Client::Prepare(const std::vector<TensorRange>& ranges) {
-  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, ""));
+  RETURN_IF_ERROR(CheckRanges(ranges, ""));
   if (channel_ == nullptr) return absl::UnavailableError("the checkpoint service is gone");
-  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan,
-                            PlanRankFile(IdentityOf(0, 0), options_.rank, ranges));
+  ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(IdentityOf(0, 0), options_.rank, ranges));
   return Reserve(plan.layout.file_bytes);
 }
 
@@ -290,7 +287,7 @@ absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan&
                           const std::vector<TensorRange>& ranges, const std::string& metadata) {
   const absl::Time deadline = MonotonicNow() + kAnswerLimit;
   const Begin begin = {.generation = id.generation, .step = id.step, .buffer = index};
-  ANYORDER_RETURN_IF_ERROR(Send(begin, deadline));
+  RETURN_IF_ERROR(Send(begin, deadline));
   buffers_[index].generation = id.generation;
 
   const absl::Time start = MonotonicNow();
@@ -318,7 +315,7 @@ absl::Status Client::HandOver(Stage stage) {
   if (stage.reason.empty() && before_stage != nullptr)
     stage.reason = std::string(before_stage().message());
   const int buffer = static_cast<int>(stage.buffer);
-  ANYORDER_RETURN_IF_ERROR(Send(std::move(stage), MonotonicNow() + kAnswerLimit));
+  RETURN_IF_ERROR(Send(std::move(stage), MonotonicNow() + kAnswerLimit));
   const absl::Status staged = Await<Staged>(kAnswerLimit);
   if (absl::IsFailedPrecondition(staged)) buffers_[buffer].generation = 0;
   return staged;
@@ -360,11 +357,11 @@ absl::StatusOr<SaveResult> Client::Save(int64_t step, const std::vector<TensorRa
   saves_ = step == last_step_ ? std::min(saves_ + 1, kSavesPerStep - 1) : 0;
   last_step_ = step;
   result.generation = options_.attempt * kGenerationsPerAttempt + step * kSavesPerStep + saves_;
-  ANYORDER_RETURN_IF_ERROR(CheckRanges(ranges, metadata));
+  RETURN_IF_ERROR(CheckRanges(ranges, metadata));
   if (!CanSave(&result.skip_reason)) return result;
   last_of_step_.erase(step);  // an earlier save at this step
   const SaveIdentity id = IdentityOf(step, result.generation);
-  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
+  ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, options_.rank, ranges));
   absl::Status staged = Reserve(plan.layout.file_bytes);
   if (absl::IsResourceExhausted(staged)) return staged;
   before_stage_ = std::move(before_stage);
@@ -453,16 +450,16 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
         options.num_nodes);
   }
   std::unique_ptr<Client> client(new Client(options));
-  ANYORDER_RETURN_IF_ERROR(client->Connect(MonotonicNow() + options.connect_limit, kAnswerLimit));
+  RETURN_IF_ERROR(client->Connect(MonotonicNow() + options.connect_limit, kAnswerLimit));
   return client;
 }
 
 absl::Status ShutDownService(const std::string& socket_path, const std::string& run_id,
                              int64_t attempt, bool only_if_idle) {
-  ANYORDER_ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
+  ASSIGN_OR_RETURN(Channel channel, ConnectChannel(socket_path));
   const absl::Time deadline = MonotonicNow() + kAnswerLimit;
-  ANYORDER_RETURN_IF_ERROR(channel.Send({run_id, attempt, Shutdown{only_if_idle}}, deadline));
-  ANYORDER_ASSIGN_OR_RETURN(const Message message, channel.Receive(deadline));
+  RETURN_IF_ERROR(channel.Send({run_id, attempt, Shutdown{only_if_idle}}, deadline));
+  ASSIGN_OR_RETURN(const Message message, channel.Receive(deadline));
   const auto* reply = std::get_if<ShuttingDown>(&message.body);
   return reply != nullptr ? StatusOf(*reply) : absl::DataLossError("no answer to Shutdown");
 }

@@ -12,9 +12,6 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
-#include "ckpt/layout.h"
-#include "ckpt/manifest.h"
-#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
@@ -109,14 +106,14 @@ CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
 absl::Status CommitLog::PrepareRunDirectory() {
   const absl::Status made = fs_->MakeDirectory(CheckpointsPath(run_dir_));
   if (absl::IsAlreadyExists(made)) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(made);
+  RETURN_IF_ERROR(made);
   return fs_->SyncDirectory(run_dir_);
 }
 
 absl::Status CommitLog::CheckSpace(const SaveJob& job) {
   int64_t wanted = kSpaceMargin;
   for (const StagedFile& file : job.files) wanted += file.bytes;
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
+  ASSIGN_OR_RETURN(const int64_t free, fs_->FreeBytes(run_dir_));
   if (free >= wanted) return absl::OkStatus();
   return ResourceExhausted("'", run_dir_, "' has ", free >> 20, " MiB free, this save needs ",
                            wanted >> 20, " MiB; free some space or keep fewer");
@@ -127,7 +124,7 @@ absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
       Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
   const absl::Status whole = existing.ok() ? existing->CheckFiles() : existing.status();
   if (absl::IsNotFound(whole) || absl::IsDataLoss(whole)) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(whole);
+  RETURN_IF_ERROR(whole);
   return AlreadyExists("step ", id.step, " is committed already, as generation ",
                        existing->generation());
 }
@@ -138,9 +135,8 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
   const absl::Time start = MonotonicNow();
   for (const StagedFile& staged : job.files) {
     const std::string path = JoinPath(directory, RankFileName(staged.rank, job.id.world_size));
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
-                              fs_->CreateNew(path, /*large=*/true));
-    ANYORDER_RETURN_IF_ERROR(file->Preallocate(staged.bytes));
+    ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs_->CreateNew(path, /*large=*/true));
+    RETURN_IF_ERROR(file->Preallocate(staged.bytes));
     files.push_back(std::move(file));
   }
   BlockQueue blocks(job);
@@ -148,27 +144,27 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
   for (int i = 1; i < num_threads_; ++i) threads.emplace_back([&] { blocks.Drain(job, files); });
   blocks.Drain(job, files);
   for (std::thread& thread : threads) thread.join();
-  ANYORDER_RETURN_IF_ERROR(blocks.status());
+  RETURN_IF_ERROR(blocks.status());
   const absl::Time written = MonotonicNow();
   for (const std::unique_ptr<WritableFile>& file : files) {
-    ANYORDER_RETURN_IF_ERROR(file->SyncData());
-    ANYORDER_RETURN_IF_ERROR(file->Close());
+    RETURN_IF_ERROR(file->SyncData());
+    RETURN_IF_ERROR(file->Close());
   }
-  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(directory));
+  RETURN_IF_ERROR(fs_->SyncDirectory(directory));
   times->write_seconds = Seconds(start, written);
   times->sync_seconds = Seconds(written, MonotonicNow());
   return absl::OkStatus();
 }
 
 absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
-  ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(job.id));
-  ANYORDER_RETURN_IF_ERROR(CheckSpace(job));
+  RETURN_IF_ERROR(RefuseCommittedStep(job.id));
+  RETURN_IF_ERROR(CheckSpace(job));
   const std::string directory = TemporaryPath(run_dir_, job.id);
   const absl::Status made = fs_->MakeDirectory(directory);
   // Another node may have made it; rank files are created exclusively, so nothing is overwritten.
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
-  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
-  ANYORDER_RETURN_IF_ERROR(WriteFiles(job, directory, times));
+  RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));
+  RETURN_IF_ERROR(WriteFiles(job, directory, times));
   Vote vote{job.id, job.node, job.metadata, {}};
   for (const StagedFile& file : job.files) {
     vote.files.push_back({{RankFileName(file.rank, job.id.world_size), file.bytes, file.crcs},
@@ -187,7 +183,7 @@ NodeRecords CommitLog::VotesOf(const SaveIdentity& id) const {
 }
 
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id, NodeRecords& votes) {
-  ANYORDER_RETURN_IF_ERROR(votes.Look());
+  RETURN_IF_ERROR(votes.Look());
   return MergeVotesOf(id, votes);
 }
 
@@ -202,8 +198,7 @@ absl::StatusOr<Manifest> CommitLog::MergeVotesOf(const SaveIdentity& id,
   std::vector<Vote> votes;
   for (int node = 0; node < id.num_nodes; ++node) {
     const std::string path = records.PathOf(node);
-    ANYORDER_ASSIGN_OR_RETURN(Vote vote,
-                              ParseVote(records.texts()[static_cast<size_t>(node)], path));
+    ASSIGN_OR_RETURN(Vote vote, ParseVote(records.texts()[static_cast<size_t>(node)], path));
     if (!(vote.id == id) || vote.node != node)
       return DataLoss("'", path, "' is the vote of another save");
     votes.push_back(std::move(vote));
@@ -221,7 +216,7 @@ absl::Status CommitLog::CheckUndecided(const std::string& directory) {
 absl::Status CommitLog::Commit(const Manifest& manifest,
                                const std::function<absl::Status()>& fence) {
   const std::string directory = TemporaryPath(run_dir_, manifest.id);
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       WriteFileAtomically(fs_, JoinPath(directory, kManifestName), SerializeManifest(manifest)));
   return Publish(directory, manifest.id, fence);
 }
@@ -230,12 +225,12 @@ absl::Status CommitLog::Commit(const Manifest& manifest,
 absl::Status CommitLog::Publish(const std::string& directory, const SaveIdentity& id,
                                 const std::function<absl::Status()>& fence) {
   const std::string target = CheckpointPath(run_dir_, id.step);
-  ANYORDER_RETURN_IF_ERROR(RefuseCommittedStep(id));
-  ANYORDER_RETURN_IF_ERROR(fence());
+  RETURN_IF_ERROR(RefuseCommittedStep(id));
+  RETURN_IF_ERROR(fence());
   // Whatever has this name by now stays: the rename fails on a directory that is not empty.
-  ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, target));
+  RETURN_IF_ERROR(fs_->Rename(directory, target));
   // The name is never taken back: somebody may have loaded it.
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       Annotate(fs_->SyncDirectory(CheckpointsPath(run_dir_)),
                absl::StrCat("'", target, "' is whole, but a power cut may take its name away")));
   // From here on it is committed; CURRENT is only a hint, so its failure is only worth a line.
@@ -253,7 +248,7 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
     return fs_->SyncDirectory(
         CheckpointsPath(run_dir_));  // the coordinator's sync may still be to come
   }
-  ANYORDER_RETURN_IF_ERROR(CheckUndecided(TemporaryPath(run_dir_, id)));
+  RETURN_IF_ERROR(CheckUndecided(TemporaryPath(run_dir_, id)));
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
@@ -329,7 +324,7 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
 
 absl::Status CommitLog::RemoveSaves(int64_t below_generation) {
   const std::string parent = CheckpointsPath(run_dir_);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   std::vector<std::string> trash;
   absl::Status status;
   for (const std::string& name : names) {
@@ -352,7 +347,7 @@ absl::Status CommitLog::RemoveSaves(int64_t below_generation) {
   }
   if (trash.empty()) return status;
   // Before this, a name that was trashed in memory may still be a checkpoint's on disk.
-  ANYORDER_RETURN_IF_ERROR(fs_->SyncDirectory(parent));
+  RETURN_IF_ERROR(fs_->SyncDirectory(parent));
   for (const std::string& directory : trash)
     status.Update(RemoveDirectoryWithFiles(fs_, directory));
   return status;
@@ -375,8 +370,7 @@ absl::Status CommitLog::RecordReadBack(const SaveIdentity& id, int node,
 }
 
 absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t generation) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos,
-                            ListCheckpoints(run_dir_, fs_));
+  ASSIGN_OR_RETURN(const std::vector<CheckpointInfo> infos, ListCheckpoints(run_dir_, fs_));
   const int64_t named = StepToKeep(infos, StepOfGeneration(generation));
   int kept = 0;
   bool has_unproven = false;
@@ -389,8 +383,8 @@ absl::Status CommitLog::Retire(int keep_last, int64_t keep_every, int64_t genera
     if (is_recent && !is_one_too_many) continue;
     if (keep_every > 0 && info.step % keep_every == 0) continue;
     if (info.step == named) continue;
-    ANYORDER_RETURN_IF_ERROR(fs_->Rename(
-        info.directory, JoinPath(CheckpointsPath(run_dir_), RetiredName(info.generation))));
+    RETURN_IF_ERROR(fs_->Rename(info.directory,
+                                JoinPath(CheckpointsPath(run_dir_), RetiredName(info.generation))));
   }
   return RemoveSaves(generation);
 }
@@ -401,15 +395,15 @@ absl::StatusOr<bool> CommitLog::RestoreIfNewest(const std::string& directory) {
   const absl::StatusOr<Checkpoint> retired = Checkpoint::Open(directory, fs_);
   const absl::Status whole = retired.ok() ? retired->CheckFiles() : retired.status();
   if (IsDamage(whole)) return false;  // deleted in part
-  ANYORDER_RETURN_IF_ERROR(whole);
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t newest, NewestCommitted());
+  RETURN_IF_ERROR(whole);
+  ASSIGN_OR_RETURN(const int64_t newest, NewestCommitted());
   if (retired->step() <= newest) return false;
-  ANYORDER_RETURN_IF_ERROR(fs_->Rename(directory, CheckpointPath(run_dir_, retired->step())));
+  RETURN_IF_ERROR(fs_->Rename(directory, CheckpointPath(run_dir_, retired->step())));
   return true;
 }
 
 absl::StatusOr<int64_t> CommitLog::NewestCommitted() {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir_, fs_));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir_, fs_));
   for (const int64_t step : steps) {
     const absl::StatusOr<Checkpoint> checkpoint =
         Checkpoint::Open(CheckpointPath(run_dir_, step), fs_);
@@ -422,7 +416,7 @@ absl::StatusOr<int64_t> CommitLog::NewestCommitted() {
 
 absl::Status CommitLog::RemoveLeftovers(int64_t attempt) {
   const std::string parent = CheckpointsPath(run_dir_);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   for (const std::string& name : names) {
     const std::optional<int64_t> ended = ParseEndedName(name);
     if (ended && *ended < attempt) fs_->RemoveFile(JoinPath(parent, name)).IgnoreError();
@@ -435,22 +429,22 @@ absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
                           FileSystem* fs) {
   ANYORDER_CHECK(id.world_size == 1 && id.num_nodes == 1)
       << id.world_size << " ranks, " << id.num_nodes << " nodes";
-  ANYORDER_ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
+  ASSIGN_OR_RETURN(const RankFilePlan plan, PlanRankFile(id, /*rank=*/0, ranges));
   const StagedFile file = StreamRankFile(plan, ranges, /*rank=*/0);
   CommitLog log(fs, run_dir, /*num_threads=*/1);
-  ANYORDER_RETURN_IF_ERROR(log.PrepareRunDirectory());
+  RETURN_IF_ERROR(log.PrepareRunDirectory());
   const auto save = [&]() -> absl::Status {
     WriteTimes times;
-    ANYORDER_RETURN_IF_ERROR(log.WriteAndVote({id, /*node=*/0, metadata, {file}}, &times));
-    ANYORDER_ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(id));
+    RETURN_IF_ERROR(log.WriteAndVote({id, /*node=*/0, metadata, {file}}, &times));
+    ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(id));
     return log.Commit(manifest, [] { return absl::OkStatus(); });
   };
   if (const absl::Status saved = save(); !saved.ok()) {
     log.Abandon(id, /*node=*/0, {0}, std::string(saved.message()), /*is_coordinator=*/true);
     return saved;
   }
-  ANYORDER_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
-                            Checkpoint::Open(CheckpointPath(run_dir, id.step), fs));
+  ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                   Checkpoint::Open(CheckpointPath(run_dir, id.step), fs));
   return checkpoint.Verify();
 }
 

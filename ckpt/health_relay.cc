@@ -141,9 +141,9 @@ void HealthRelay::ConnectLauncher() {
 
 absl::Status HealthRelay::Exchange(absl::Time now) {
   if (launcher_->unsent_bytes() < kMaxUnsentBytes)
-    ANYORDER_RETURN_IF_ERROR(Post(*launcher_, Report{SerializeNodeReport(Describe(now))}));
+    RETURN_IF_ERROR(Post(*launcher_, Report{SerializeNodeReport(Describe(now))}));
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::optional<Message> message, launcher_->TryReceive());
+    ASSIGN_OR_RETURN(const std::optional<Message> message, launcher_->TryReceive());
     if (!message) return launcher_->Flush();
     if (message->run_id != options_.run_id || message->attempt != options_.attempt) continue;
     silence_ = absl::ZeroDuration();

@@ -41,7 +41,7 @@ absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key) {
 
 template <>
 absl::StatusOr<int> GetMember(const ParsedJson& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const auto count, GetMember<int64_t>(json, key));
+  ASSIGN_OR_RETURN(const auto count, GetMember<int64_t>(json, key));
   if (count > std::numeric_limits<int>::max()) return Missing(key, "a count that fits");
   return static_cast<int>(count);
 }
@@ -81,7 +81,7 @@ absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* 
 
 template <>
 absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
+  ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
   for (size_t i = 0; i < std::size(kDTypes); ++i) {
     if (kDTypes[i].name == name) return static_cast<DType>(i);
   }
@@ -90,7 +90,7 @@ absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key) {
 
 template <>
 absl::StatusOr<Shape> GetMember(const ParsedJson& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
+  ASSIGN_OR_RETURN(const ParsedJson* const array, GetArray(json, key));
   if (array->size() > Shape::kMaxRank)
     return DataLoss("shape has more than ", Shape::kMaxRank, " dims");
   Shape shape;

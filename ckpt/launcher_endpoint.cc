@@ -4,7 +4,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 #include <cstring>
@@ -33,15 +32,15 @@ std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint) {
 }
 
 absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(text));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
+  ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(text));
   LauncherEndpoint endpoint;
-  ANYORDER_ASSIGN_OR_RETURN(const std::string addresses, GetMember<std::string>(json, "addresses"));
+  ASSIGN_OR_RETURN(const std::string addresses, GetMember<std::string>(json, "addresses"));
   endpoint.addresses = absl::StrSplit(addresses, ',', absl::SkipEmpty());
-  ANYORDER_ASSIGN_OR_RETURN(endpoint.port, GetMember<int64_t>(json, "port"));
-  ANYORDER_ASSIGN_OR_RETURN(endpoint.token, GetMember<std::string>(json, "token"));
+  ASSIGN_OR_RETURN(endpoint.port, GetMember<int64_t>(json, "port"));
+  ASSIGN_OR_RETURN(endpoint.token, GetMember<std::string>(json, "token"));
   if (json.contains("silence_ms")) {
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t silence_ms, GetMember<int64_t>(json, "silence_ms"));
+    ASSIGN_OR_RETURN(const int64_t silence_ms, GetMember<int64_t>(json, "silence_ms"));
     endpoint.silence_limit = absl::Milliseconds(silence_ms);
   }
   if (endpoint.addresses.empty() || endpoint.port > 65535)
@@ -66,7 +65,7 @@ absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int
 absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
                                           absl::Duration limit) {
   const std::string where = absl::StrCat(address, " port ", port);
-  ANYORDER_ASSIGN_OR_RETURN(const SocketAddress peer, ParseSocketAddress(address, port));
+  ASSIGN_OR_RETURN(const SocketAddress peer, ParseSocketAddress(address, port));
   UniqueFd fd(socket(peer.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus("socket", where);
   int error = 0;

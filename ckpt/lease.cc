@@ -18,7 +18,6 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
-#include "core/base/mutex.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -89,11 +88,11 @@ std::string SerializeOwner(const LeaseOwner& owner) {
 }
 
 absl::StatusOr<LeaseOwner> ParseOwner(absl::string_view text) {
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, OpenSealedJson(text));
+  ASSIGN_OR_RETURN(const ParsedJson json, OpenSealedJson(text));
   LeaseOwner owner;
   StrictReader reader(json);
   VisitOwner(owner, reader);
-  ANYORDER_RETURN_IF_ERROR(reader.status());
+  RETURN_IF_ERROR(reader.status());
   return owner;
 }
 
@@ -103,10 +102,9 @@ std::string ClaimPath(const std::string& run_dir, const LeaseOwner& owner) {
 }
 
 absl::Status WriteSynced(FileSystem* fs, const std::string& path, const std::string& text) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                            fs->CreateNew(path, /*large=*/false));
-  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, text.data(), static_cast<int64_t>(text.size())));
-  ANYORDER_RETURN_IF_ERROR(file->SyncData());
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, fs->CreateNew(path, /*large=*/false));
+  RETURN_IF_ERROR(file->WriteAt(0, text.data(), static_cast<int64_t>(text.size())));
+  RETURN_IF_ERROR(file->SyncData());
   return file->Close();
 }
 
@@ -131,7 +129,7 @@ absl::StatusOr<std::string> AwaitFree(FileSystem* fs, const std::string& run_dir
   const absl::Time start = clock->Now();
   std::string first;
   for (;; clock->Sleep(lifetime / 20)) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
+    ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
     const absl::StatusOr<LeaseOwner> owner = ParseOwner(text);
     const bool is_readable = owner.ok();
     if (text.empty() || (is_readable && owner->beat == kReleasedBeat)) return text;
@@ -157,8 +155,8 @@ absl::StatusOr<std::string> AwaitFree(FileSystem* fs, const std::string& run_dir
 absl::Status RemoveOtherClaims(FileSystem* fs, const std::string& run_dir, const LeaseOwner& me,
                                const std::string& replaced) {
   if (const absl::StatusOr<LeaseOwner> owner = ParseOwner(replaced); owner.ok())
-    ANYORDER_RETURN_IF_ERROR(RemoveIfThere(fs, ClaimPath(run_dir, *owner)));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->ListDirectory(run_dir));
+    RETURN_IF_ERROR(RemoveIfThere(fs, ClaimPath(run_dir, *owner)));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs->ListDirectory(run_dir));
   for (const std::string& name : names) {
     absl::string_view rest = name;
     int64_t attempt = 0;
@@ -166,7 +164,7 @@ absl::Status RemoveOtherClaims(FileSystem* fs, const std::string& run_dir, const
     if (absl::ConsumePrefix(&rest, kClaimPrefix) && absl::ConsumeSuffix(&rest, kClaimSuffix) &&
         absl::SimpleAtoi(rest.substr(0, rest.find('.')), &attempt) &&
         path != ClaimPath(run_dir, me)) {
-      ANYORDER_RETURN_IF_ERROR(RemoveIfThere(fs, path));
+      RETURN_IF_ERROR(RemoveIfThere(fs, path));
     }
   }
   return absl::OkStatus();
@@ -212,7 +210,7 @@ bool IsKnownDead(const LeaseOwner& owner) {
 
 absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir) {
   const std::string path = JoinPath(run_dir, kLeaseName);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs, path));
   absl::StatusOr<LeaseOwner> owner = ParseOwner(text);
   if (!owner.ok()) return Annotate(owner.status(), absl::StrCat("'", path, "'"));
   if (owner->beat == kReleasedBeat)
@@ -231,21 +229,21 @@ absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
   std::unique_ptr<Lease> lease(new Lease(fs, run_dir, me));
   std::string found;
   for (absl::Status taken = absl::UnknownError(""); !taken.ok();) {
-    ANYORDER_ASSIGN_OR_RETURN(found, AwaitFree(fs, run_dir, me, lifetime, has_ended, clock));
+    ASSIGN_OR_RETURN(found, AwaitFree(fs, run_dir, me, lifetime, has_ended, clock));
     const MutexLock lock(&lease->mutex_);
     lease->me_.beat = kReleasedBeat + 1;
     taken = lease->Replace([&]() -> absl::Status {
-      ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
+      ASSIGN_OR_RETURN(const std::string text, ReadText(fs, run_dir));
       return text == found ? absl::OkStatus() : Aborted("'", run_dir, "' has another owner");
     });
     lease->is_ours_ = taken.ok();
     if (!taken.ok() && !absl::IsAborted(taken)) return taken;  // else: look who was faster
   }
-  ANYORDER_RETURN_IF_ERROR(RemoveOtherClaims(fs, run_dir, me, found));
+  RETURN_IF_ERROR(RemoveOtherClaims(fs, run_dir, me, found));
   clock->Sleep(kSettle);
   const absl::Status held = lease->CheckHeld();
   if (absl::IsAborted(held)) return absl::AlreadyExistsError(held.message());
-  ANYORDER_RETURN_IF_ERROR(held);
+  RETURN_IF_ERROR(held);
   return lease;
 }
 
@@ -266,7 +264,7 @@ absl::Status Lease::CheckHeld() {
   const absl::StatusOr<LeaseOwner> owner = ReadLease(fs_, run_dir_);
   if (absl::IsNotFound(owner.status()))
     return Aborted("the lease on '", run_dir_, "' is gone: ", owner.status().message());
-  ANYORDER_RETURN_IF_ERROR(owner.status());
+  RETURN_IF_ERROR(owner.status());
   if (owner->IsSameProcess(owner_)) return absl::OkStatus();
   return Aborted("the lease on '", run_dir_, "' was taken by ", owner->ToString());
 }
@@ -284,7 +282,7 @@ absl::Status Lease::Release() {
   const MutexLock lock(&mutex_);
   if (!is_ours_) return absl::OkStatus();
   is_ours_ = false;
-  ANYORDER_RETURN_IF_ERROR(CheckHeld());
+  RETURN_IF_ERROR(CheckHeld());
   // Removing LEASE by its name could, late, remove the next owner's.
   me_.beat = kReleasedBeat;
   return Replace([this] { return CheckHeld(); });

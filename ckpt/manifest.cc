@@ -50,9 +50,9 @@ Json IdentityToJson(const char* format, const SaveIdentity& id) {
 }
 
 absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJson& json) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string found, GetMember<std::string>(json, "format"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t version, GetMember<int64_t>(json, "version"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetMember<int64_t>(json, "chunk_bytes"));
+  ASSIGN_OR_RETURN(const std::string found, GetMember<std::string>(json, "format"));
+  ASSIGN_OR_RETURN(const int64_t version, GetMember<int64_t>(json, "version"));
+  ASSIGN_OR_RETURN(const int64_t chunk_bytes, GetMember<int64_t>(json, "chunk_bytes"));
   if (found != format || version != kFormatVersion || chunk_bytes != kCrcChunkBytes) {
     return DataLoss("is '", found, "' version ", version, " with chunks of ", chunk_bytes,
                     " bytes; this program reads '", format, "' version ", kFormatVersion);
@@ -60,7 +60,7 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   SaveIdentity id;
   StrictReader reader(json);
   VisitIdentity(id, reader);
-  ANYORDER_RETURN_IF_ERROR(reader.status());
+  RETURN_IF_ERROR(reader.status());
   if (id.world_size < 1 || id.world_size > kMaxRanks || id.num_nodes < 1 ||
       id.num_nodes > id.world_size) {
     return DataLoss("was written by ", id.world_size, " ranks on ", id.num_nodes,
@@ -75,10 +75,10 @@ Json FileToJson(const FileRecord& file) {
 
 absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
   FileRecord file;
-  ANYORDER_ASSIGN_OR_RETURN(file.name, GetMember<std::string>(json, "name"));
-  ANYORDER_ASSIGN_OR_RETURN(file.bytes, GetMember<int64_t>(json, "bytes"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string hex, GetMember<std::string>(json, "crc32c"));
-  ANYORDER_ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
+  ASSIGN_OR_RETURN(file.name, GetMember<std::string>(json, "name"));
+  ASSIGN_OR_RETURN(file.bytes, GetMember<int64_t>(json, "bytes"));
+  ASSIGN_OR_RETURN(const std::string hex, GetMember<std::string>(json, "crc32c"));
+  ASSIGN_OR_RETURN(file.crcs, CrcsFromHex(hex));
   // A name with a slash could point outside the checkpoint.
   if (file.name.empty() || absl::StrContains(file.name, "/") || file.name.front() == '.')
     return DataLoss("file name '", file.name, "' is not a plain name");
@@ -91,10 +91,10 @@ absl::StatusOr<FileRecord> FileFromJson(const ParsedJson& json) {
 
 absl::StatusOr<TensorPiece> PieceFromJson(const ParsedJson& json) {
   TensorPiece piece;
-  ANYORDER_ASSIGN_OR_RETURN(piece.name, GetMember<std::string>(json, "name"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.global_shape, GetMember<Shape>(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.begin, GetMember<int64_t>(json, "begin"));
-  ANYORDER_ASSIGN_OR_RETURN(piece.end, GetMember<int64_t>(json, "end"));
+  ASSIGN_OR_RETURN(piece.name, GetMember<std::string>(json, "name"));
+  ASSIGN_OR_RETURN(piece.global_shape, GetMember<Shape>(json, "shape"));
+  ASSIGN_OR_RETURN(piece.begin, GetMember<int64_t>(json, "begin"));
+  ASSIGN_OR_RETURN(piece.end, GetMember<int64_t>(json, "end"));
   if (piece.begin > piece.end || piece.end > piece.global_shape.num_elements())
     return DataLoss("tensor '", piece.name, "' has a bad range");
   return piece;
@@ -109,14 +109,14 @@ Json PieceToJson(const TensorPiece& piece) {
 
 absl::StatusOr<VotedFile> VotedFileFromJson(const ParsedJson& json) {
   VotedFile file;
-  ANYORDER_ASSIGN_OR_RETURN(file.record, FileFromJson(json));
-  ANYORDER_ASSIGN_OR_RETURN(file.rank, GetMember<int>(json, "rank"));
+  ASSIGN_OR_RETURN(file.record, FileFromJson(json));
+  ASSIGN_OR_RETURN(file.rank, GetMember<int>(json, "rank"));
   if (file.rank >= kMaxRanks) return DataLoss("rank ", file.rank, " cannot be");
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const pieces, GetArray(json, "pieces"));
+  ASSIGN_OR_RETURN(const ParsedJson* const pieces, GetArray(json, "pieces"));
   for (const ParsedJson& item : *pieces) {
-    ANYORDER_ASSIGN_OR_RETURN(TensorPiece piece, PieceFromJson(item));
-    ANYORDER_ASSIGN_OR_RETURN(piece.dtype, GetMember<DType>(item, "dtype"));
-    ANYORDER_ASSIGN_OR_RETURN(piece.offset, GetMember<int64_t>(item, "offset"));
+    ASSIGN_OR_RETURN(TensorPiece piece, PieceFromJson(item));
+    ASSIGN_OR_RETURN(piece.dtype, GetMember<DType>(item, "dtype"));
+    ASSIGN_OR_RETURN(piece.offset, GetMember<int64_t>(item, "offset"));
     file.pieces.push_back(std::move(piece));
   }
   return file;
@@ -148,13 +148,13 @@ absl::Status CheckTensor(const std::string& name, const LogicalTensor& tensor,
 
 absl::StatusOr<LogicalTensor> TensorFromJson(const ParsedJson& json) {
   LogicalTensor tensor;
-  ANYORDER_ASSIGN_OR_RETURN(tensor.dtype, GetMember<DType>(json, "dtype"));
-  ANYORDER_ASSIGN_OR_RETURN(tensor.shape, GetMember<Shape>(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const segments, GetArray(json, "segments"));
+  ASSIGN_OR_RETURN(tensor.dtype, GetMember<DType>(json, "dtype"));
+  ASSIGN_OR_RETURN(tensor.shape, GetMember<Shape>(json, "shape"));
+  ASSIGN_OR_RETURN(const ParsedJson* const segments, GetArray(json, "segments"));
   for (const ParsedJson& item : *segments) {
     StrictReader reader(item);
     VisitSegment(tensor.segments.emplace_back(), reader);
-    ANYORDER_RETURN_IF_ERROR(reader.status());
+    RETURN_IF_ERROR(reader.status());
   }
   return tensor;
 }
@@ -180,18 +180,18 @@ absl::Status AddPieces(const VotedFile& file, int index, Manifest* manifest) {
 
 absl::StatusOr<Manifest> ManifestFromJson(const ParsedJson& json) {
   Manifest manifest;
-  ANYORDER_ASSIGN_OR_RETURN(manifest.id, IdentityFromJson(kManifestFormat, json));
-  ANYORDER_ASSIGN_OR_RETURN(manifest.metadata, GetMember<std::string>(json, "metadata"));
-  ANYORDER_ASSIGN_OR_RETURN(manifest.created, GetMember<std::string>(json, "created"));
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
+  ASSIGN_OR_RETURN(manifest.id, IdentityFromJson(kManifestFormat, json));
+  ASSIGN_OR_RETURN(manifest.metadata, GetMember<std::string>(json, "metadata"));
+  ASSIGN_OR_RETURN(manifest.created, GetMember<std::string>(json, "created"));
+  ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
   for (const ParsedJson& item : *files) {
-    ANYORDER_ASSIGN_OR_RETURN(FileRecord file, FileFromJson(item));
+    ASSIGN_OR_RETURN(FileRecord file, FileFromJson(item));
     manifest.files.push_back(std::move(file));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const tensors, GetObject(json, "tensors"));
+  ASSIGN_OR_RETURN(const ParsedJson* const tensors, GetObject(json, "tensors"));
   for (const auto& [name, item] : tensors->items()) {
-    ANYORDER_ASSIGN_OR_RETURN(LogicalTensor tensor, TensorFromJson(item));
-    ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
+    ASSIGN_OR_RETURN(LogicalTensor tensor, TensorFromJson(item));
+    RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
     manifest.tensors[name] = std::move(tensor);
   }
   return manifest;
@@ -199,13 +199,13 @@ absl::StatusOr<Manifest> ManifestFromJson(const ParsedJson& json) {
 
 absl::StatusOr<Vote> VoteFromJson(const ParsedJson& json) {
   Vote vote;
-  ANYORDER_ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
-  ANYORDER_ASSIGN_OR_RETURN(vote.node, GetMember<int>(json, "node"));
+  ASSIGN_OR_RETURN(vote.id, IdentityFromJson(kVoteFormat, json));
+  ASSIGN_OR_RETURN(vote.node, GetMember<int>(json, "node"));
   if (vote.node >= vote.id.num_nodes) return DataLoss("no node ", vote.node);
-  ANYORDER_ASSIGN_OR_RETURN(vote.metadata, GetMember<std::string>(json, "metadata"));
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
+  ASSIGN_OR_RETURN(vote.metadata, GetMember<std::string>(json, "metadata"));
+  ASSIGN_OR_RETURN(const ParsedJson* const files, GetArray(json, "files"));
   for (const ParsedJson& item : *files) {
-    ANYORDER_ASSIGN_OR_RETURN(VotedFile file, VotedFileFromJson(item));
+    ASSIGN_OR_RETURN(VotedFile file, VotedFileFromJson(item));
     vote.files.push_back(std::move(file));
   }
   return vote;
@@ -297,12 +297,12 @@ absl::StatusOr<Manifest> MergeVotes(const std::vector<Vote>& votes) {
   for (const auto& [rank, file] : ranks) {
     const int index = static_cast<int>(manifest.files.size());
     manifest.files.push_back(file->record);
-    ANYORDER_RETURN_IF_ERROR(AddPieces(*file, index, &manifest));
+    RETURN_IF_ERROR(AddPieces(*file, index, &manifest));
   }
   for (auto& [name, tensor] : manifest.tensors) {
     std::sort(tensor.segments.begin(), tensor.segments.end(),
               [](const Segment& a, const Segment& b) { return a.begin < b.begin; });
-    ANYORDER_RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
+    RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));
   }
   return manifest;
 }

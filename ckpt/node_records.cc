@@ -42,18 +42,18 @@ absl::Status NodeRecords::Look() {
   for (const int node : missing_) {
     absl::StatusOr<std::string> text = ReadSmallFile(fs_, PathOf(node));
     if (absl::IsNotFound(text.status())) {
-      ANYORDER_RETURN_IF_ERROR(CheckNotBad(node));
+      RETURN_IF_ERROR(CheckNotBad(node));
       missing.push_back(node);
       continue;
     }
-    ANYORDER_RETURN_IF_ERROR(text.status());
+    RETURN_IF_ERROR(text.status());
     texts_[static_cast<size_t>(node)] = *std::move(text);
   }
   missing_ = std::move(missing);
   if (!missing_.empty()) return Unavailable("nothing from node ", absl::StrJoin(missing_, ", "));
   // Some may have changed their mind after the record that was seen.
   for (size_t node = 0; node < texts_.size(); ++node)
-    ANYORDER_RETURN_IF_ERROR(CheckNotBad(static_cast<int>(node)));
+    RETURN_IF_ERROR(CheckNotBad(static_cast<int>(node)));
   return absl::OkStatus();
 }
 

@@ -28,7 +28,7 @@ namespace anyorder::ckpt {
 
 template <>
 absl::StatusOr<SaveState> GetMember(const ParsedJson& json, const char* key) {
-  ANYORDER_ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
+  ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
   const auto found = absl::c_find(kSaveStateNames, name);
   if (found != std::end(kSaveStateNames))
     return static_cast<SaveState>(found - std::begin(kSaveStateNames));
@@ -138,7 +138,7 @@ struct Connected {
   int error = 0;  // errno; EAGAIN: somebody listens, whose queue is full
 };
 absl::StatusOr<Connected> Connect(const std::string& socket_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
+  ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
   Connected peer;
   peer.fd = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!peer.fd.valid()) return ErrnoStatus("socket", socket_path);
@@ -173,15 +173,15 @@ std::string SerializeMessage(const Message& message) {
 }
 
 absl::StatusOr<Message> ParseMessage(absl::string_view body) {
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t type, GetMember<int64_t>(json, "type"));
+  ASSIGN_OR_RETURN(const ParsedJson json, ParseJsonObject(body));
+  ASSIGN_OR_RETURN(const int64_t type, GetMember<int64_t>(json, "type"));
   Message message;
   if (!MakeBody(type, message.body)) return DataLoss("message type ", type, " is unknown");
   FieldReader reader{json};
   reader("run_id", message.run_id);
   reader("attempt", message.attempt);
   std::visit([&](auto& body) { body.VisitFields(body, reader); }, message.body);
-  ANYORDER_RETURN_IF_ERROR(reader.reader.status());
+  RETURN_IF_ERROR(reader.reader.status());
   return message;
 }
 
@@ -242,10 +242,10 @@ absl::Status Channel::Wait(short events, absl::Time deadline) {
 }
 
 absl::Status Channel::Send(const Message& message, absl::Time deadline) {
-  ANYORDER_RETURN_IF_ERROR(Post(message));
+  RETURN_IF_ERROR(Post(message));
   while (has_unsent()) {
-    ANYORDER_RETURN_IF_ERROR(Wait(POLLOUT, deadline));
-    ANYORDER_RETURN_IF_ERROR(Flush());
+    RETURN_IF_ERROR(Wait(POLLOUT, deadline));
+    RETURN_IF_ERROR(Flush());
   }
   return absl::OkStatus();
 }
@@ -296,7 +296,7 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
   const absl::string_view body(in_.data() + taken_ + kFrameHeaderBytes, length);
   if (Crc32c(body.data(), length) != WordAt(in_, taken_ + 8))
     return absl::DataLossError("a message has a wrong checksum");
-  ANYORDER_ASSIGN_OR_RETURN(Message message, ParseMessage(body));
+  ASSIGN_OR_RETURN(Message message, ParseMessage(body));
   UniqueFd* const memory = MemoryOf(message.body);
   if (memory != nullptr && in_fds_.empty())
     return absl::DataLossError("a message came without its memory");
@@ -312,16 +312,16 @@ absl::StatusOr<std::optional<Message>> Channel::TryReceive() {
   // What arrived before the peer went away still counts: a trainer may be killed right after it
   // sent Stage.
   if (receive_fault_.ok()) receive_fault_ = ReadAvailable();
-  ANYORDER_ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage());
+  ASSIGN_OR_RETURN(std::optional<Message> message, TakeMessage());
   if (!message.has_value() && !receive_fault_.ok()) return receive_fault_;
   return message;
 }
 
 absl::StatusOr<Message> Channel::Receive(absl::Time deadline) {
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(std::optional<Message> message, TryReceive());
+    ASSIGN_OR_RETURN(std::optional<Message> message, TryReceive());
     if (message.has_value()) return *std::move(message);
-    ANYORDER_RETURN_IF_ERROR(Wait(POLLIN, deadline));
+    RETURN_IF_ERROR(Wait(POLLIN, deadline));
   }
 }
 
@@ -330,7 +330,7 @@ std::string DefaultSocketPath(absl::string_view run_dir, int node) {
 }
 
 absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
-  ANYORDER_ASSIGN_OR_RETURN(Connected peer, Connect(socket_path));
+  ASSIGN_OR_RETURN(Connected peer, Connect(socket_path));
   if (peer.error != 0) {
     return Unavailable("connect to '", socket_path, "': ",
                        peer.error == EAGAIN ? "its queue is full; is its service stopped?"
@@ -342,9 +342,9 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
 }
 
 absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
-  ANYORDER_RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
-  ANYORDER_ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
-  ANYORDER_ASSIGN_OR_RETURN(const Connected peer, Connect(socket_path));
+  RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
+  ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
+  ASSIGN_OR_RETURN(const Connected peer, Connect(socket_path));
   if (peer.error == 0 || peer.error == EAGAIN)
     return AlreadyExists("a checkpoint service listens on '", socket_path, "' already");
   unlink(socket_path.c_str());

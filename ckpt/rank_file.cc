@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <set>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -44,7 +43,7 @@ absl::StatusOr<RankFilePlan> PlanRankFile(const SaveIdentity& id, int rank,
   SafetensorsMetadata metadata = MetadataFor(id, rank, keys, plan.pieces);
   for (size_t i = 0; i < ranges.size(); ++i)
     if (!ranges[i].contents.empty()) metadata["contents." + keys[i]] = ranges[i].contents;
-  ANYORDER_ASSIGN_OR_RETURN(plan.layout, LayOutSafetensors(entries, metadata));
+  ASSIGN_OR_RETURN(plan.layout, LayOutSafetensors(entries, metadata));
   for (size_t i = 0; i < plan.pieces.size(); ++i) plan.pieces[i].offset = plan.layout.offsets[i];
   return plan;
 }

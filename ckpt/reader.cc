@@ -7,13 +7,9 @@
 #include <atomic>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <map>
-#include <memory>
-#include <string>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
@@ -83,7 +79,7 @@ absl::StatusOr<std::shared_ptr<ReadableFile>> OpenRankFile(FileSystem* fs, const
     return DataLoss("'", dir, "': file '", file.name, "' is missing");
   if (absl::IsInvalidArgument(opened.status()))  // something else has its name
     return DataLoss("'", dir, "': ", opened.status().message());
-  ANYORDER_RETURN_IF_ERROR(opened.status());
+  RETURN_IF_ERROR(opened.status());
   if ((*opened)->size() != file.bytes) {
     return DataLoss("'", dir, "': file '", file.name, "' has ", (*opened)->size(),
                     " bytes instead of ", file.bytes);
@@ -235,7 +231,7 @@ class Checkpoint::OpenFiles {
     const MutexLock lock(&mutex_);
     for (const auto& [index, opened] : files_)
       if (index == file) return opened;
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         std::shared_ptr<ReadableFile> opened,
         OpenRankFile(checkpoint.fs_, checkpoint.dir_, checkpoint.manifest_.files[file]));
     if (files_.size() == kMostOpenFiles) files_.pop_front();
@@ -272,15 +268,15 @@ absl::StatusOr<Checkpoint> Checkpoint::Open(const std::string& dir, FileSystem* 
   absl::StatusOr<std::string> text = ReadSmallFile(fs, path);
   if (absl::IsNotFound(text.status()))
     return NotFound("'", dir, "' is not a checkpoint: it has no ", kManifestName);
-  ANYORDER_RETURN_IF_ERROR(text.status());
+  RETURN_IF_ERROR(text.status());
   Checkpoint checkpoint(dir, fs);
-  ANYORDER_ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(*text, path));
+  ASSIGN_OR_RETURN(checkpoint.manifest_, ParseManifest(*text, path));
   return checkpoint;
 }
 
 absl::Status Checkpoint::CheckFiles() const {
   for (const FileRecord& file : manifest_.files)
-    ANYORDER_RETURN_IF_ERROR(OpenRankFile(fs_, dir_, file).status());
+    RETURN_IF_ERROR(OpenRankFile(fs_, dir_, file).status());
   return absl::OkStatus();
 }
 
@@ -295,7 +291,7 @@ absl::Status Checkpoint::ReadChunk(int file, int64_t chunk, void* dst) const {
   const FileRecord& record = manifest_.files[file];
   const int64_t begin = chunk * kCrcChunkBytes;
   const int64_t bytes = std::min(kCrcChunkBytes, record.bytes - begin);
-  ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> opened, files_->Get(*this, file));
+  ASSIGN_OR_RETURN(const std::shared_ptr<ReadableFile> opened, files_->Get(*this, file));
   const absl::Status read = opened->ReadAt(begin, dst, bytes);
   // It has lost bytes since it was opened.
   if (absl::IsOutOfRange(read)) return absl::DataLossError(read.message());
@@ -311,12 +307,12 @@ absl::Status Checkpoint::ReadFileRange(int file, int64_t offset, int64_t bytes, 
     const int64_t wanted = std::min(bytes, chunk_bytes - skip);
     // Whole chunks land in place; the two ends go through a chunk of their own.
     if (wanted == chunk_bytes) {
-      ANYORDER_RETURN_IF_ERROR(ReadChunk(file, chunk, to));
+      RETURN_IF_ERROR(ReadChunk(file, chunk, to));
     } else {
       std::shared_ptr<const OpenFiles::Chunk> whole = files_->Last(file, chunk);
       if (whole == nullptr) {
         OpenFiles::Chunk next{file, chunk, std::string(static_cast<size_t>(chunk_bytes), '\0')};
-        ANYORDER_RETURN_IF_ERROR(ReadChunk(file, chunk, next.bytes.data()));
+        RETURN_IF_ERROR(ReadChunk(file, chunk, next.bytes.data()));
         whole = std::make_shared<const OpenFiles::Chunk>(std::move(next));
         files_->Remember(whole);
       }
@@ -375,7 +371,7 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
     const int64_t piece = kReadBytes / width;
     for (int64_t begin = 0; begin < count; begin += piece) {
       const int64_t end = std::min(count, begin + piece);
-      ANYORDER_RETURN_IF_ERROR(Read(name, begin, end, buffer.data()));
+      RETURN_IF_ERROR(Read(name, begin, end, buffer.data()));
       digest.Update({buffer.data(), static_cast<size_t>((end - begin) * width)});
     }
   }
@@ -386,8 +382,7 @@ namespace {
 
 // The checkpoint under the name of `step`; DataLoss if it is another step's.
 absl::StatusOr<Checkpoint> OpenStep(const std::string& run_dir, int64_t step, FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(Checkpoint checkpoint,
-                            Checkpoint::Open(CheckpointPath(run_dir, step), fs));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(CheckpointPath(run_dir, step), fs));
   if (checkpoint.step() == step) return checkpoint;
   return DataLoss("'", checkpoint.directory(), "' holds step ", checkpoint.step());
 }
@@ -403,7 +398,7 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileS
   const absl::StatusOr<std::vector<std::string>> names =
       fs->ListDirectory(CheckpointsPath(run_dir));
   if (absl::IsNotFound(names.status())) return steps;
-  ANYORDER_RETURN_IF_ERROR(names.status());
+  RETURN_IF_ERROR(names.status());
   for (const std::string& name : *names) {
     const std::optional<int64_t> step = ParseStepName(name);
     if (step && name == StepName(*step)) steps.push_back(*step);
@@ -438,7 +433,7 @@ int64_t StepToKeep(const std::vector<CheckpointInfo>& infos, int64_t newest_step
 
 absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& run_dir,
                                                             FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
   std::vector<CheckpointInfo> infos;
   for (const int64_t step : steps) {
     CheckpointInfo info;
@@ -461,7 +456,7 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
 absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* fs) {
   // The name has one taker. If somebody else has set this one aside, `dir` may be a good one since,
   // and the rename must fail.
-  ANYORDER_RETURN_IF_ERROR(fs->Rename(dir, QuarantineName(dir, generation)));
+  RETURN_IF_ERROR(fs->Rename(dir, QuarantineName(dir, generation)));
   return fs->SyncDirectory(ParentPath(dir));
 }
 
@@ -487,7 +482,7 @@ absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs
 absl::StatusOr<std::string> FindNewest(
     const std::string& run_dir, bool quarantine_bad, FileSystem* fs,
     const std::function<absl::Status(const Checkpoint&)>& check) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
   std::string last_fault;
   for (const int64_t step : steps) {
     const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
@@ -504,7 +499,7 @@ absl::StatusOr<std::string> FindNewest(
       if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
     }
   }
-  ANYORDER_ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
+  ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
   if (steps.empty() && !ever_committed)
     return NotFound("run '", run_dir, "' has no checkpoint yet");
   const std::string fate =

@@ -46,9 +46,9 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Par
                                               int64_t header_bytes) {
   SafetensorsTensor tensor;
   tensor.entry.name = name;
-  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.dtype, GetMember<DType>(json, "dtype"));
-  ANYORDER_ASSIGN_OR_RETURN(tensor.entry.shape, GetMember<Shape>(json, "shape"));
-  ANYORDER_ASSIGN_OR_RETURN(const ParsedJson* const offsets, GetArray(json, "data_offsets"));
+  ASSIGN_OR_RETURN(tensor.entry.dtype, GetMember<DType>(json, "dtype"));
+  ASSIGN_OR_RETURN(tensor.entry.shape, GetMember<Shape>(json, "shape"));
+  ASSIGN_OR_RETURN(const ParsedJson* const offsets, GetArray(json, "data_offsets"));
   if (offsets->size() != 2 || !(*offsets)[0].is_number_unsigned() ||
       !(*offsets)[1].is_number_unsigned()) {
     return absl::DataLossError("data_offsets are not two counts");
@@ -67,7 +67,7 @@ absl::StatusOr<SafetensorsTensor> ParseTensor(const std::string& name, const Par
 
 absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<SafetensorsEntry>& entries,
                                                     const SafetensorsMetadata& metadata) {
-  ANYORDER_RETURN_IF_ERROR(CheckNames(entries));
+  RETURN_IF_ERROR(CheckNames(entries));
   std::vector<size_t> order(entries.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -108,15 +108,15 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
     const std::string& path, const std::vector<SafetensorsEntry>& entries,
     const SafetensorsMetadata& metadata, FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOutSafetensors(entries, metadata));
+  ASSIGN_OR_RETURN(const SafetensorsLayout layout, LayOutSafetensors(entries, metadata));
   if (fs->OpenForRead(path).ok())
     return AlreadyExists("'", path, "' exists; remove it or choose another output");
   SafetensorsWriter writer;
   writer.path_ = path;
-  ANYORDER_ASSIGN_OR_RETURN(writer.file_, AtomicFile::Create(fs, path));
-  ANYORDER_RETURN_IF_ERROR(writer.file_->file().Preallocate(layout.file_bytes));
-  ANYORDER_RETURN_IF_ERROR(writer.file_->file().WriteAt(
-      0, layout.header.data(), static_cast<int64_t>(layout.header.size())));
+  ASSIGN_OR_RETURN(writer.file_, AtomicFile::Create(fs, path));
+  RETURN_IF_ERROR(writer.file_->file().Preallocate(layout.file_bytes));
+  RETURN_IF_ERROR(writer.file_->file().WriteAt(0, layout.header.data(),
+                                               static_cast<int64_t>(layout.header.size())));
   for (size_t i = 0; i < entries.size(); ++i)
     writer.tensors_[entries[i].name] = {entries[i], layout.offsets[i], 0};
   return writer;
@@ -198,18 +198,17 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(absl::string_view prefi
 absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& path, FileSystem* fs) {
   SafetensorsReader reader;
   reader.path_ = path;
-  ANYORDER_ASSIGN_OR_RETURN(reader.file_, fs->OpenForRead(path));
+  ASSIGN_OR_RETURN(reader.file_, fs->OpenForRead(path));
   const int64_t size = reader.file_->size();
   // The length first, so that a weights file of many gigabytes costs only its header.
   std::string prefix(static_cast<size_t>(std::min(size, kLengthBytes)), '\0');
-  ANYORDER_RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), std::min(size, kLengthBytes)));
+  RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), std::min(size, kLengthBytes)));
   if (prefix.size() == kLengthBytes && HeaderLength(prefix) <= kMaxHeaderBytes) {
     const auto length = static_cast<int64_t>(HeaderLength(prefix));
     prefix.resize(static_cast<size_t>(std::min(size, kLengthBytes + length)));
-    ANYORDER_RETURN_IF_ERROR(
-        reader.file_->ReadAt(0, prefix.data(), static_cast<int64_t>(prefix.size())));
+    RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), static_cast<int64_t>(prefix.size())));
   }
-  ANYORDER_ASSIGN_OR_RETURN(reader.header_, ParseSafetensorsHeader(prefix, size, path));
+  ASSIGN_OR_RETURN(reader.header_, ParseSafetensorsHeader(prefix, size, path));
   return reader;
 }
 

@@ -45,10 +45,10 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
                                                     const SafetensorsMetadata& metadata);
 
 // Writes a file tensor by tensor, in any order and in pieces, without holding it in memory:
-//   ANYORDER_ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, entries, {{"format",
+//   ASSIGN_OR_RETURN(auto writer, SafetensorsWriter::Create(path, entries, {{"format",
 //   "pt"}}));
-//   ANYORDER_RETURN_IF_ERROR(writer.Write("name", view));  // for every entry
-//   ANYORDER_RETURN_IF_ERROR(writer.Finish());
+//   RETURN_IF_ERROR(writer.Write("name", view));  // for every entry
+//   RETURN_IF_ERROR(writer.Finish());
 // The bytes go to "path.tmp"; `path` appears only when Finish succeeds. A left-over "path.tmp" is
 // replaced.
 class SafetensorsWriter {

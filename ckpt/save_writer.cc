@@ -1,7 +1,6 @@
 #include "ckpt/save_writer.h"
 
 #include <optional>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -101,7 +100,7 @@ void SaveWriter::Run(QueuedSave save) {
 
 absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
   Report(progress, SaveState::kWriting, save->began);
-  ANYORDER_RETURN_IF_ERROR(log_->WriteAndVote(save->job, &progress->times));
+  RETURN_IF_ERROR(log_->WriteAndVote(save->job, &progress->times));
   save->buffers.clear();  // the trainers may fill them again
   Report(progress, SaveState::kDurable, save->began);
   return AwaitDecision(*save, progress);
@@ -149,7 +148,7 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
       undecided = LookForDecision(id, look, &ended);
     }
     if (!absl::IsUnavailable(undecided)) return undecided;
-    ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, ended, sleep));
+    RETURN_IF_ERROR(wait.Pause(undecided, ended, sleep));
   }
 }
 
@@ -219,7 +218,7 @@ absl::Status SaveVerifier::AwaitOthers(const SaveIdentity& id) {
     const std::string ended =
         node ? absl::StrCat("the service of node ", *node, " ended before it had read its files")
              : "";
-    ANYORDER_RETURN_IF_ERROR(wait.Pause(all, ended, sleep));
+    RETURN_IF_ERROR(wait.Pause(all, ended, sleep));
   }
 }
 
@@ -242,7 +241,7 @@ void SaveVerifier::Retire(const SaveIdentity& id) {
 
 absl::StatusOr<EventLog> EventLog::Open(FileSystem* fs, const std::string& run_dir, int node) {
   const std::string path = absl::StrFormat("%s/ckptd.node%02d.jsonl", run_dir, node);
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AppendableFile> file, fs->OpenForAppend(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<AppendableFile> file, fs->OpenForAppend(path));
   return EventLog(std::move(file));
 }
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -14,7 +13,6 @@
 #include "ckpt/layout.h"
 #include "ckpt/takeover.h"
 #include "core/base/log.h"
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -72,18 +70,18 @@ absl::Status Service::StartRelay() {
 }
 
 absl::Status Service::Start() {
-  ANYORDER_RETURN_IF_ERROR(StartRelay());
-  ANYORDER_ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
+  RETURN_IF_ERROR(StartRelay());
+  ASSIGN_OR_RETURN(lease_, TakeOrAwaitLease(options_));
   // Recovery may read for many minutes, during which the lease must not look abandoned.
   lease_thread_ = std::thread([this] { KeepLease(); });
-  ANYORDER_RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
+  RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
   if (lease_ != nullptr) {
     TidyUpAfterDeadStarts(
         options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
     // The socket's path may be the next owner's by now.
     if (const absl::Status held = CheckFence(); absl::IsAborted(held)) return held;
   }
-  ANYORDER_ASSIGN_OR_RETURN(listener_, ListenOn(options_.socket_path));
+  ASSIGN_OR_RETURN(listener_, ListenOn(options_.socket_path));
   writer_ = std::make_unique<SaveWriter>(
       &commit_log_, options_, [this] { return CheckFence(); },
       [this](const SaveProgress& p) { Report(p); });
@@ -95,7 +93,7 @@ absl::Status Service::Start() {
 // Other errors: it cannot be read now, so nothing may be committed now.
 absl::Status Service::CheckFence() {
   if (lease_ != nullptr) return lease_->CheckHeld();
-  ANYORDER_ASSIGN_OR_RETURN(const LeaseOwner owner, ReadLease(options_.fs, options_.run_dir));
+  ASSIGN_OR_RETURN(const LeaseOwner owner, ReadLease(options_.fs, options_.run_dir));
   if (owner.run_id == options_.run_id && owner.attempt == options_.attempt) return absl::OkStatus();
   return Aborted("'", options_.run_dir, "' was taken by ", owner.ToString());
 }
@@ -332,7 +330,7 @@ absl::Status Service::StageFile(Connection* connection, const Stage& stage) {
   staged.copy_ms = stage.copy_ms;
   staged.file.rank = connection->rank;
   staged.file.bytes = stage.bytes;
-  ANYORDER_ASSIGN_OR_RETURN(staged.file.crcs, CrcsFromHex(stage.crcs));
+  ASSIGN_OR_RETURN(staged.file.crcs, CrcsFromHex(stage.crcs));
   if (buffer.memory == nullptr || stage.bytes > buffer.memory->bytes() ||
       static_cast<int64_t>(staged.file.crcs.size()) != NumCrcChunks(stage.bytes)) {
     return absl::InvalidArgumentError("size or CRCs do not fit the buffer");
@@ -341,9 +339,9 @@ absl::Status Service::StageFile(Connection* connection, const Stage& stage) {
   const absl::string_view bytes(reinterpret_cast<const char*>(buffer.memory->data()),
                                 static_cast<size_t>(stage.bytes));
   const std::string name = RankFileName(connection->rank, id.world_size);
-  ANYORDER_ASSIGN_OR_RETURN(const SafetensorsHeader header,
-                            ParseSafetensorsHeader(bytes, stage.bytes, name));
-  ANYORDER_ASSIGN_OR_RETURN(staged.file.pieces, PiecesOf(header, name));
+  ASSIGN_OR_RETURN(const SafetensorsHeader header,
+                   ParseSafetensorsHeader(bytes, stage.bytes, name));
+  ASSIGN_OR_RETURN(staged.file.pieces, PiecesOf(header, name));
   return assembly_.Stage(id, connection->rank, std::move(staged));
 }
 
@@ -469,16 +467,15 @@ absl::Status ServiceOptions::Validate() const {
 }
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Start(const ServiceOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(options.Validate());
+  RETURN_IF_ERROR(options.Validate());
   ServiceOptions resolved = options;
   if (resolved.socket_path.empty())
     resolved.socket_path = DefaultSocketPath(options.run_dir, options.node);
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.valid()) return ErrnoStatus("eventfd", options.run_dir);
-  ANYORDER_ASSIGN_OR_RETURN(EventLog event_log,
-                            EventLog::Open(options.fs, options.run_dir, options.node));
+  ASSIGN_OR_RETURN(EventLog event_log, EventLog::Open(options.fs, options.run_dir, options.node));
   std::unique_ptr<Service> service(new Service(resolved, std::move(wake), std::move(event_log)));
-  ANYORDER_RETURN_IF_ERROR(service->Start());
+  RETURN_IF_ERROR(service->Start());
   return service;
 }
 

@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<StagingBuffer>> StagingBuffer::Create(int64_t byt
   UniqueFd fd(memfd_create("anyorder-ckpt", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoStatus("memfd_create", what);
   // Reserving the pages here turns "no memory" into an error instead of a SIGBUS during the copy.
-  ANYORDER_ASSIGN_OR_RETURN(const bool is_reserved, ReserveSpace(fd.get(), what, bytes));
+  ASSIGN_OR_RETURN(const bool is_reserved, ReserveSpace(fd.get(), what, bytes));
   if (!is_reserved) return ErrnoStatus("allocate", what, EOPNOTSUPP);
   if (fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) return ErrnoStatus("seal", what);
   void* const data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,

@@ -3,20 +3,17 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
-#include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "ckpt/node_records.h"
 #include "ckpt/reader.h"
@@ -89,7 +86,7 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
     const absl::StatusOr<LeaseOwner> owner = ReadLease(o.fs, o.run_dir);
     if (owner.ok() && owner->run_id == o.run_id && owner->attempt == o.attempt)
       return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(wait.Pause(undecided, /*ended=*/"", sleep));
+    RETURN_IF_ERROR(wait.Pause(undecided, /*ended=*/"", sleep));
   }
 }
 
@@ -127,27 +124,27 @@ absl::Status RetirePredecessor(const ServiceOptions& o) {
 absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& directory,
                                               const std::string& run_id, int64_t generation) {
   const std::string path = JoinPath(directory, VoteName(0));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs_, path));
-  ANYORDER_ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(fs_, path));
+  ASSIGN_OR_RETURN(const Vote vote, ParseVote(text, path));
   if (vote.id.run_id != run_id || vote.id.generation != generation)
     return DataLoss("'", path, "' is the vote of another save");
-  ANYORDER_RETURN_IF_ERROR(CheckUndecided(directory));
+  RETURN_IF_ERROR(CheckUndecided(directory));
   NodeRecords votes = VotesIn(directory, vote.id.num_nodes);
   const absl::Status all = votes.Look();
   // What is missing now stays missing. A disk that does not answer is Unavailable, too.
   if (absl::IsUnavailable(all) && !votes.missing().empty() && !votes.IsThere(votes.missing()[0]))
     return NotFound("'", directory, "': ", all.message());
-  ANYORDER_RETURN_IF_ERROR(all);
+  RETURN_IF_ERROR(all);
   return MergeVotesOf(vote.id, votes);
 }
 
 absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
     const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence) {
   const std::string parent = CheckpointsPath(run_dir_);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
   const auto saves = OldSaves(names, attempt);
   if (saves.empty()) return std::nullopt;
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, NewestCommitted());
+  ASSIGN_OR_RETURN(const int64_t committed, NewestCommitted());
   for (const auto& [generation, name] : saves) {
     const int64_t step = ParseTemporaryName(name)->step;
     if (step <= committed) continue;
@@ -158,12 +155,12 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
       const absl::Status moved = fs_->Rename(JoinPath(parent, name), claimed);
       // Its service has given it up or committed it; or has made the directory again, too late.
       if (absl::IsNotFound(moved) || absl::IsAlreadyExists(moved)) continue;
-      ANYORDER_RETURN_IF_ERROR(moved);
+      RETURN_IF_ERROR(moved);
     }
     const absl::StatusOr<Manifest> voted = ReadVoted(claimed, run_id, generation);
     if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
     if (!voted.ok()) continue;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);
     RecoveryLog log(voted->id.step, fence);
@@ -179,7 +176,7 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
                               " was voted for but is not whole: ", whole.message()));
       continue;
     }
-    ANYORDER_RETURN_IF_ERROR(Publish(claimed, voted->id, fence));
+    RETURN_IF_ERROR(Publish(claimed, voted->id, fence));
     return voted->id;
   }
   return std::nullopt;
@@ -187,10 +184,10 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
 
 absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o) {
   if (o.node != 0) {
-    ANYORDER_RETURN_IF_ERROR(AwaitLeaseOfNode0(o));
+    RETURN_IF_ERROR(AwaitLeaseOfNode0(o));
     return std::unique_ptr<Lease>();
   }
-  ANYORDER_RETURN_IF_ERROR(RetirePredecessor(o));
+  RETURN_IF_ERROR(RetirePredecessor(o));
   return Lease::Acquire(o.fs, o.run_dir, DescribeThisProcess(o.run_id, o.attempt, o.socket_path),
                         o.lease_lifetime, [&o](const LeaseOwner& owner) {
                           return owner.run_id == o.run_id && owner.attempt <= o.ended_attempt;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 
 #include "core/base/log.h"
 #include "core/base/status.h"

@@ -73,10 +73,10 @@ class StagedTransport final : public DeviceTransport {
 
   absl::Status Allocate() {
     for (Round& round : rounds_) {
-      ANYORDER_ASSIGN_OR_RETURN(round.memory, backend_.AllocateStaging(2 * half_bytes_));
-      ANYORDER_ASSIGN_OR_RETURN(round.loaded, backend_.MakeEvent());
+      ASSIGN_OR_RETURN(round.memory, backend_.AllocateStaging(2 * half_bytes_));
+      ASSIGN_OR_RETURN(round.loaded, backend_.MakeEvent());
     }
-    ANYORDER_ASSIGN_OR_RETURN(stored_, backend_.MakeEvent());
+    ASSIGN_OR_RETURN(stored_, backend_.MakeEvent());
     return absl::OkStatus();
   }
 
@@ -235,7 +235,7 @@ absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeCommunicatorTransport(
 absl::Status TransportChoice::Resolve(DeviceTransport* given, Communicator& communicator,
                                       kernels::Backend& backend) {
   if (given == nullptr) {
-    ANYORDER_ASSIGN_OR_RETURN(own_, MakeCommunicatorTransport(communicator, backend));
+    ASSIGN_OR_RETURN(own_, MakeCommunicatorTransport(communicator, backend));
   }
   transport_ = given != nullptr ? given : own_.get();
   return absl::OkStatus();
@@ -244,7 +244,7 @@ absl::Status TransportChoice::Resolve(DeviceTransport* given, Communicator& comm
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(
     Communicator& communicator, kernels::Backend& backend, const StagingOptions& options) {
   auto transport = std::make_unique<StagedTransport>(communicator, backend, options.bytes);
-  ANYORDER_RETURN_IF_ERROR(transport->Allocate());
+  RETURN_IF_ERROR(transport->Allocate());
   return transport;
 }
 

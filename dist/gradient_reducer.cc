@@ -7,7 +7,6 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/base/tensor.h"
 
 namespace anyorder::dist {
 namespace {
@@ -62,11 +61,11 @@ absl::Status CheckOptions(const GradientReducerOptions& options, int world_size)
 
 absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
     Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options, communicator.world_size()));
+  RETURN_IF_ERROR(CheckOptions(options, communicator.world_size()));
   auto reducer =
       std::unique_ptr<GradientReducer>(new GradientReducer(communicator, backend, options));
-  ANYORDER_RETURN_IF_ERROR(reducer->transport_.Resolve(options.transport, communicator, backend));
-  ANYORDER_RETURN_IF_ERROR(reducer->AllocateBuffers());
+  RETURN_IF_ERROR(reducer->transport_.Resolve(options.transport, communicator, backend));
+  RETURN_IF_ERROR(reducer->AllocateBuffers());
   return reducer;
 }
 
@@ -84,7 +83,7 @@ absl::Status GradientReducer::AllocateBuffers() {
   const bool tree = options_.reduction == Reduction::kTree;
   const int64_t num_buffers = tree ? NumTreeBuffers(leaves_) : std::min<int64_t>(2, leaves_.size());
   for (int64_t i = 0; i < num_buffers; ++i) {
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         std::unique_ptr<kernels::Buffer> buffer,
         backend_.Allocate(options_.num_elements * static_cast<int64_t>(sizeof(float))));
     free_.push_back(static_cast<float*>(buffer->data()));
@@ -92,8 +91,8 @@ absl::Status GradientReducer::AllocateBuffers() {
   }
   if (transport_->is_asynchronous() && communicator_.world_size() > 1) return AllocateOverlap();
   if (!tree) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_,
-                                                            options_.num_leaves, window_elements_));
+  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_,
+                                                   options_.num_leaves, window_elements_));
   return absl::OkStatus();
 }
 
@@ -102,8 +101,8 @@ absl::Status GradientReducer::AllocateOverlap() {
   plan.num_leaves = options_.num_leaves;
   plan.is_tree = options_.reduction == Reduction::kTree;
   plan.bucket_elements = options_.bucket_bytes / static_cast<int64_t>(sizeof(float));
-  ANYORDER_ASSIGN_OR_RETURN(
-      overlap_, OverlappedSum::Create(communicator_, backend_, *transport_, partition_, plan));
+  ASSIGN_OR_RETURN(overlap_,
+                   OverlappedSum::Create(communicator_, backend_, *transport_, partition_, plan));
   return absl::OkStatus();
 }
 

@@ -13,9 +13,9 @@ namespace {
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNccl(Communicator& communicator,
                                                           kernels::Backend& backend,
                                                           const TransportOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<NcclLibrary> library,
-                            communicator.AllAgree(options.load_nccl()));
+  RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
+  ASSIGN_OR_RETURN(std::unique_ptr<NcclLibrary> library,
+                   communicator.AllAgree(options.load_nccl()));
   return MakeNcclTransport(std::move(library), communicator, backend, options.nccl);
 }
 

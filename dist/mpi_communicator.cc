@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <climits>
 #include <cstdlib>
-#include <string>
 #include <vector>
 
 #include "core/base/check.h"
@@ -129,8 +128,8 @@ std::string MpiLibraryVersion() {
 
 absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc, char*** argv) {
   const StartPromise promise = ReadStartPromise(&std::getenv);
-  ANYORDER_RETURN_IF_ERROR(CheckRendezvous(&std::getenv));
-  ANYORDER_RETURN_IF_ERROR(CheckGpus(&std::getenv));
+  RETURN_IF_ERROR(CheckRendezvous(&std::getenv));
+  RETURN_IF_ERROR(CheckGpus(&std::getenv));
   UseBundledMpi();
   int provided = 0;
   if (MPI_Init_thread(argc, argv, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS)
@@ -144,7 +143,7 @@ absl::StatusOr<std::unique_ptr<MpiEnvironment>> MpiEnvironment::Create(int* argc
     start = absl::InvalidArgumentError(
         "this MPI library has no thread support (MPI_THREAD_FUNNELED); use another build of it");
   }
-  ANYORDER_RETURN_IF_ERROR(environment->World()->AllAgree(start));
+  RETURN_IF_ERROR(environment->World()->AllAgree(start));
   return environment;
 }
 

@@ -70,7 +70,7 @@ class NcclTransport final : public DeviceTransport {
       mine = Unavailable("libnccl.so.2 is version ", VersionText(version_), "; this program needs ",
                          VersionText(kOldestVersion), " to 2.x; install another, ", kAdvice);
     }
-    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
+    RETURN_IF_ERROR(communicator_.AllAgree(mine));
     int64_t first = version_;
     communicator_.Broadcast(MutableBytesOf(absl::MakeSpan(&first, 1)), 0);
     if (first != version_) {
@@ -84,7 +84,7 @@ class NcclTransport final : public DeviceTransport {
   absl::Status AgreeOnId(NcclId* id) {
     int result = kNcclSuccess;
     if (communicator_.rank() == 0) result = library_->GetUniqueId(id);
-    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(
+    RETURN_IF_ERROR(communicator_.AllAgree(
         result == kNcclSuccess ? absl::OkStatus() : Error("ncclGetUniqueId", result)));
     communicator_.Broadcast(absl::MakeSpan(*id), 0);
     return absl::OkStatus();
@@ -107,13 +107,13 @@ class NcclTransport final : public DeviceTransport {
   }
 
   absl::Status AllocateEvents() {
-    ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
-    ANYORDER_ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
-    ANYORDER_ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
+    ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
+    ASSIGN_OR_RETURN(before_, backend_.MakeEvent());
+    ASSIGN_OR_RETURN(after_, backend_.MakeEvent());
     {
       const MutexLock lock(&mutex_);
       for (size_t i = 0; i < kMaxPending; ++i) {
-        ANYORDER_ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
+        ASSIGN_OR_RETURN(free_events_.emplace_back(), backend_.MakeEvent());
       }
     }
     if (options_.watch != nullptr) options_.watch->set_probe([this] { return Probe(); });
@@ -208,7 +208,7 @@ class NcclTransport final : public DeviceTransport {
   // Forgets operations that have ended, up to the first that has not or whose device fails.
   absl::Status DropEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     while (!pending_.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, pending_.front().end->IsReached());
+      ASSIGN_OR_RETURN(const bool is_reached, pending_.front().end->IsReached());
       if (!is_reached) break;
       free_events_.push_back(std::move(pending_.front().end));
       pending_.pop_front();
@@ -342,14 +342,14 @@ absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& d
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
     std::unique_ptr<NcclLibrary> library, Communicator& communicator, kernels::Backend& backend,
     const NcclOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
+  RETURN_IF_ERROR(CheckOneDeviceEach(communicator, backend.device_id()));
   auto transport =
       std::make_unique<NcclTransport>(std::move(library), communicator, backend, options);
-  ANYORDER_RETURN_IF_ERROR(transport->CheckVersion());
+  RETURN_IF_ERROR(transport->CheckVersion());
   NcclId id{};
-  ANYORDER_RETURN_IF_ERROR(transport->AgreeOnId(&id));
-  ANYORDER_RETURN_IF_ERROR(transport->Connect(id));
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(transport->AllocateEvents()));
+  RETURN_IF_ERROR(transport->AgreeOnId(&id));
+  RETURN_IF_ERROR(transport->Connect(id));
+  RETURN_IF_ERROR(communicator.AllAgree(transport->AllocateEvents()));
   return transport;
 }
 

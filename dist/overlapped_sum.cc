@@ -48,7 +48,7 @@ absl::StatusOr<std::unique_ptr<OverlappedSum>> OverlappedSum::Create(Communicato
   ANYORDER_CHECK(transport.is_asynchronous() && communicator.world_size() > 1);
   auto sum = std::unique_ptr<OverlappedSum>(
       new OverlappedSum(communicator, backend, transport, partition, plan));
-  ANYORDER_RETURN_IF_ERROR(sum->Allocate());
+  RETURN_IF_ERROR(sum->Allocate());
   return sum;
 }
 
@@ -71,19 +71,19 @@ OverlappedSum::OverlappedSum(Communicator& communicator, kernels::Backend& backe
 }
 
 absl::Status OverlappedSum::Allocate() {
-  ANYORDER_ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
-  ANYORDER_ASSIGN_OR_RETURN(ready_, backend_.MakeEvent());
-  ANYORDER_ASSIGN_OR_RETURN(done_, backend_.MakeEvent());
+  ASSIGN_OR_RETURN(stream_, backend_.MakeStream(kernels::StreamPurpose::kMessages));
+  ASSIGN_OR_RETURN(ready_, backend_.MakeEvent());
+  ASSIGN_OR_RETURN(done_, backend_.MakeEvent());
   const auto allocate = [this](int64_t elements) {
     return backend_.Allocate(std::max<int64_t>(1, elements) * static_cast<int64_t>(sizeof(float)));
   };
   if (!plan_.is_tree) {
-    ANYORDER_ASSIGN_OR_RETURN(finished_, allocate(partition_.OwnedBy(communicator_.rank()).size()));
+    ASSIGN_OR_RETURN(finished_, allocate(partition_.OwnedBy(communicator_.rank()).size()));
     return absl::OkStatus();
   }
-  ANYORDER_ASSIGN_OR_RETURN(finished_, allocate(num_buckets() * slice_elements_));
-  ANYORDER_ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, transport_,
-                                                            plan_.num_leaves, slice_elements_));
+  ASSIGN_OR_RETURN(finished_, allocate(num_buckets() * slice_elements_));
+  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, transport_,
+                                                   plan_.num_leaves, slice_elements_));
   return absl::OkStatus();
 }
 

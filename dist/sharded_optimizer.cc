@@ -41,11 +41,11 @@ absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
     Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
     const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
     DeviceTransport* transport) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate().ToStatus());
+  RETURN_IF_ERROR(config.Validate().ToStatus());
   auto optimizer = std::unique_ptr<ShardedOptimizer>(
       new ShardedOptimizer(communicator, backend, num_elements, segments, config));
-  ANYORDER_RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));
-  ANYORDER_RETURN_IF_ERROR(optimizer->AllocateState());
+  RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));
+  RETURN_IF_ERROR(optimizer->AllocateState());
   optimizer->set_updates(0);
   return optimizer;
 }
@@ -65,7 +65,7 @@ ShardedOptimizer::~ShardedOptimizer() {
 }
 
 absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer, backend_.Allocate(bytes));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer, backend_.Allocate(bytes));
   memory_.push_back(std::move(buffer));
   return memory_.back()->data();
 }
@@ -73,7 +73,7 @@ absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
 absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(int64_t size) {
   void* data = nullptr;
   if (size > 0) {
-    ANYORDER_ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
+    ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
   }
   return TensorView(data, DType::kFloat32, Shape{size});
 }
@@ -81,22 +81,22 @@ absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(int64_t size) {
 absl::Status ShardedOptimizer::AllocateState() {
   const int64_t size = owned().size();
   for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
-    ANYORDER_ASSIGN_OR_RETURN(*state, AllocateFloats(size));
+    ASSIGN_OR_RETURN(*state, AllocateFloats(size));
   }
   if (config_.keeps_average()) {
-    ANYORDER_ASSIGN_OR_RETURN(average_, AllocateFloats(size));
+    ASSIGN_OR_RETURN(average_, AllocateFloats(size));
     for (TensorView& scratch : average_scratch_) {
-      ANYORDER_ASSIGN_OR_RETURN(scratch, AllocateFloats(std::min(size, kAveragedElements)));
+      ASSIGN_OR_RETURN(scratch, AllocateFloats(std::min(size, kAveragedElements)));
     }
   }
   const int64_t blocks = partition_.padded_blocks();
-  ANYORDER_ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
+  ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
   block_sums_ = TensorView(sums, DType::kFloat64, Shape{blocks});
   constexpr int64_t kControlBytes = sizeof(kernels::NormControl);
-  ANYORDER_ASSIGN_OR_RETURN(void* const control, Allocate(kControlBytes));
+  ASSIGN_OR_RETURN(void* const control, Allocate(kControlBytes));
   control_ = static_cast<kernels::NormControl*>(control);
-  ANYORDER_ASSIGN_OR_RETURN(outcome_, backend_.AllocateStaging(kControlBytes));
-  ANYORDER_ASSIGN_OR_RETURN(outcome_is_there_, backend_.MakeEvent());
+  ASSIGN_OR_RETURN(outcome_, backend_.AllocateStaging(kControlBytes));
+  ASSIGN_OR_RETURN(outcome_is_there_, backend_.MakeEvent());
   return absl::OkStatus();
 }
 

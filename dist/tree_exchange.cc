@@ -41,7 +41,7 @@ absl::StatusOr<std::unique_ptr<TreeExchange>> TreeExchange::Create(Communicator&
                                                                    int64_t slice_elements) {
   auto exchange = std::unique_ptr<TreeExchange>(
       new TreeExchange(communicator, backend, transport, num_leaves, slice_elements));
-  ANYORDER_RETURN_IF_ERROR(exchange->Allocate());
+  RETURN_IF_ERROR(exchange->Allocate());
   return exchange;
 }
 
@@ -76,9 +76,8 @@ absl::Status TreeExchange::Allocate() {
     const int64_t elements = std::max<int64_t>(1, blocks * slice_elements_);
     return backend_.Allocate(elements * static_cast<int64_t>(sizeof(float)));
   };
-  ANYORDER_ASSIGN_OR_RETURN(from_group_,
-                            allocate(delegated * static_cast<int64_t>(nodes_in_group)));
-  ANYORDER_ASSIGN_OR_RETURN(from_others_, allocate(static_cast<int64_t>(nodes_of_others)));
+  ASSIGN_OR_RETURN(from_group_, allocate(delegated * static_cast<int64_t>(nodes_in_group)));
+  ASSIGN_OR_RETURN(from_others_, allocate(static_cast<int64_t>(nodes_of_others)));
   return absl::OkStatus();
 }
 

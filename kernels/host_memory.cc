@@ -103,7 +103,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> AllocateHostBuffer(int64_t bytes,
   for (int64_t begin = 0; begin < rounded; begin += kZeroedAtOnce) {
     const int64_t piece = std::min(kZeroedAtOnce, rounded - begin);
     std::memset(static_cast<char*>(data) + begin, 0, piece);
-    if (allocated) ANYORDER_RETURN_IF_ERROR(allocated(piece));
+    if (allocated) RETURN_IF_ERROR(allocated(piece));
   }
   return buffer;
 }

@@ -60,9 +60,9 @@ struct Nodes {
 
 absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
   if (nodes.list.empty()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list, &std::getenv));
-  ANYORDER_ASSIGN_OR_RETURN(nodes.scratch,
-                            launcher::MakeScratch(options.run_dir, nodes.place->name, "/tmp"));
+  ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list, &std::getenv));
+  ASSIGN_OR_RETURN(nodes.scratch,
+                   launcher::MakeScratch(options.run_dir, nodes.place->name, "/tmp"));
   options.node = nodes.place->index;
   options.num_nodes = nodes.place->count;
   options.socket_path = launcher::ServiceSocket(nodes.scratch, options.attempt);
@@ -71,10 +71,9 @@ absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
 }
 
 absl::Status Serve(Nodes nodes, ckpt::ServiceOptions options) {
-  ANYORDER_RETURN_IF_ERROR(FindPlace(nodes, options));
+  RETURN_IF_ERROR(FindPlace(nodes, options));
   SetLogName(absl::StrCat("ckptd ", options.node));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Service> service,
-                            ckpt::Service::Start(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ckpt::Service> service, ckpt::Service::Start(options));
   running_service = service.get();
   // Only now: until there is something to finish, a signal may simply end the process.
   const auto handler = nodes.place ? StopAfterTrainersOnSignal : StopOnSignal;

@@ -1,8 +1,6 @@
 #include "launcher/prep_command_line.h"
 
 #include <filesystem>
-#include <string>
-#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"

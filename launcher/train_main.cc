@@ -72,10 +72,9 @@ void DieWithParent() {
 
 // Where this rank's own service is, and Open MPI's files, before it looks for them.
 absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, TrainerOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const launcher::NodePlace place,
-                            launcher::FindNodePlace(nodes, &::getenv));
-  ANYORDER_ASSIGN_OR_RETURN(const launcher::NodeScratch scratch,
-                            launcher::FindScratch(options.run_dir, place.name));
+  ASSIGN_OR_RETURN(const launcher::NodePlace place, launcher::FindNodePlace(nodes, &::getenv));
+  ASSIGN_OR_RETURN(const launcher::NodeScratch scratch,
+                   launcher::FindScratch(options.run_dir, place.name));
   options.node = place.index;
   options.num_nodes = place.count;
   options.service_socket = launcher::ServiceSocket(scratch, options.attempt);
@@ -115,17 +114,17 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   communicator.set_watch(&watch);
   const absl::Cleanup unwatch = [&communicator] { communicator.set_watch(nullptr); };
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(config.status()));
+  RETURN_IF_ERROR(communicator.AllAgree(config.status()));
   if (config->run.is_private) launcher::KeepFilesPrivate();
   if (options.num_nodes > 1) {
     const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
     const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(node_of_rank);
-    ANYORDER_RETURN_IF_ERROR(dist::CheckPlacement(ranks_of_nodes, options.num_nodes));
+    RETURN_IF_ERROR(dist::CheckPlacement(ranks_of_nodes, options.num_nodes));
     options.local_ranks = ranks_of_nodes[options.node];
     communicator.set_nodes(dist::RankGroups(node_of_rank));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
-                            Trainer::Create(*config, options, communicator, &watch));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
+                   Trainer::Create(*config, options, communicator, &watch));
   return trainer->Run();
 }
 

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <vector>
 
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -238,12 +237,12 @@ std::string BaseName(absl::string_view path) {
 }
 
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, fs->OpenForRead(path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, fs->OpenForRead(path));
   if (file->size() > kMaxSmallFileBytes) {
     return DataLoss("'", path, "' has ", file->size(), " bytes, more than any file of this kind");
   }
   std::string content(static_cast<size_t>(file->size()), '\0');
-  ANYORDER_RETURN_IF_ERROR(file->ReadAt(0, content.data(), file->size()));
+  RETURN_IF_ERROR(file->ReadAt(0, content.data(), file->size()));
   return content;
 }
 
@@ -252,8 +251,7 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(FileSystem* fs,
   const std::string temporary = path + ".tmp";
   const absl::Status removed = fs->RemoveFile(temporary);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file,
-                            fs->CreateNew(temporary, /*large=*/false));
+  ASSIGN_OR_RETURN(std::unique_ptr<WritableFile> file, fs->CreateNew(temporary, /*large=*/false));
   return std::unique_ptr<AtomicFile>(new AtomicFile(fs, path, std::move(file)));
 }
 
@@ -268,27 +266,26 @@ absl::Status AtomicFile::Append(absl::string_view bytes) {
 
 absl::Status AtomicFile::Flush() {
   const auto bytes = static_cast<int64_t>(buffer_.size());
-  ANYORDER_RETURN_IF_ERROR(file_->WriteAt(flushed_, buffer_.data(), bytes));
+  RETURN_IF_ERROR(file_->WriteAt(flushed_, buffer_.data(), bytes));
   flushed_ += bytes;
   buffer_.clear();
   return absl::OkStatus();
 }
 
 absl::Status AtomicFile::Commit() {
-  if (!buffer_.empty()) ANYORDER_RETURN_IF_ERROR(Flush());
-  ANYORDER_RETURN_IF_ERROR(file_->SyncData());
+  if (!buffer_.empty()) RETURN_IF_ERROR(Flush());
+  RETURN_IF_ERROR(file_->SyncData());
   // Some file systems report a failed write only here.
-  ANYORDER_RETURN_IF_ERROR(file_->Close());
-  ANYORDER_RETURN_IF_ERROR(fs_->Rename(path_ + ".tmp", path_));
+  RETURN_IF_ERROR(file_->Close());
+  RETURN_IF_ERROR(fs_->Rename(path_ + ".tmp", path_));
   is_renamed_ = true;
   return fs_->SyncDirectory(ParentPath(path_));
 }
 
 absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
                                  absl::string_view content) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs, path));
-  ANYORDER_RETURN_IF_ERROR(
-      file->file().WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs, path));
+  RETURN_IF_ERROR(file->file().WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
   return file->Commit();
 }
 
@@ -301,17 +298,17 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
   const std::string temporary = path + ".tmp";
   const absl::Status removed = fs->RemoveFile(temporary);
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                            fs->CreateNew(temporary, /*large=*/false));
-  ANYORDER_RETURN_IF_ERROR(file->WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
-  ANYORDER_RETURN_IF_ERROR(file->Close());
+  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
+                   fs->CreateNew(temporary, /*large=*/false));
+  RETURN_IF_ERROR(file->WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
+  RETURN_IF_ERROR(file->Close());
   return fs->Rename(temporary, path);
 }
 
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(path);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(names.status());
+  RETURN_IF_ERROR(names.status());
   for (const std::string& name : *names) {
     const absl::Status removed = fs->RemoveFile(JoinPath(path, name));
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

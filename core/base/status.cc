@@ -3,8 +3,6 @@
 #include <cstdio>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/stderr_output.h"
 
 namespace anyorder {

@@ -73,7 +73,7 @@ int ReportAndExitStatus(absl::string_view program, const absl::Status& status);
 
 }  // namespace anyorder
 
-#define ANYORDER_RETURN_IF_ERROR(expr)                                    \
+#define RETURN_IF_ERROR(expr)                                             \
   do {                                                                    \
     if (absl::Status anyorder_status_ = (expr); !anyorder_status_.ok()) { \
       return anyorder_status_;                                            \
@@ -82,9 +82,9 @@ int ReportAndExitStatus(absl::string_view program, const absl::Status& status);
 
 #define ANYORDER_CONCAT_INNER_(a, b) a##b
 #define ANYORDER_CONCAT_(a, b) ANYORDER_CONCAT_INNER_(a, b)
-#define ANYORDER_ASSIGN_OR_RETURN(lhs, expr) \
-  ANYORDER_ASSIGN_OR_RETURN_IMPL_(ANYORDER_CONCAT_(anyorder_statusor_, __LINE__), lhs, expr)
-#define ANYORDER_ASSIGN_OR_RETURN_IMPL_(result, lhs, expr) \
-  auto result = (expr);                                    \
-  if (!result.ok()) return std::move(result).status();     \
+#define ASSIGN_OR_RETURN(lhs, expr) \
+  ASSIGN_OR_RETURN_IMPL_(ANYORDER_CONCAT_(anyorder_statusor_, __LINE__), lhs, expr)
+#define ASSIGN_OR_RETURN_IMPL_(result, lhs, expr)      \
+  auto result = (expr);                                \
+  if (!result.ok()) return std::move(result).status(); \
   lhs = std::move(result).value()

@@ -61,7 +61,7 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
     return Unusable(model,
                     "but model.softmax is adaptive; say where clusters of rarer words begin, such "
                     "as \"20000, 40000, 200000\"");
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
   if (DimOf(model, cutoffs.size()) < 1)
     return InvalidArgument("model.div_val is ", model.div_val, ", which leaves cluster ",
                            cutoffs.size(),
@@ -71,9 +71,9 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
 }
 
 absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
-  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(model));
+  RETURN_IF_ERROR(CheckAdaptiveClusters(model));
   if (!model.adaptive()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
   if (cutoffs.back() < vocab_size) return absl::OkStatus();
   return Unusable(model,
                   absl::StrCat("but the vocabulary has only ", vocab_size,

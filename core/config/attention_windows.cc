@@ -56,7 +56,7 @@ absl::Status AppendLayer(absl::string_view text, int64_t num_heads,
         return Unreadable(text, "where the number of heads before x is not positive");
       group.remove_prefix(times + 1);
     }
-    ANYORDER_ASSIGN_OR_RETURN(const kernels::Band band, ParseBand(group));
+    ASSIGN_OR_RETURN(const kernels::Band band, ParseBand(group));
     if (bands.size() + static_cast<size_t>(count) > end)
       return Unreadable(text, absl::StrCat("for more than ", num_heads, " heads"));
     bands.insert(bands.end(), static_cast<size_t>(count), band);
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<kernels::Band>> AttentionWindows(const ModelConfig& m
   }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const auto index = layers.size() == 1 ? size_t{0} : static_cast<size_t>(layer);
-    ANYORDER_RETURN_IF_ERROR(AppendLayer(layers[index], model.num_heads, bands));
+    RETURN_IF_ERROR(AppendLayer(layers[index], model.num_heads, bands));
   }
   const bool unlimited = std::all_of(bands.begin(), bands.end(),
                                      [](const kernels::Band& band) { return band.unlimited(); });

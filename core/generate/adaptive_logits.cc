@@ -46,12 +46,12 @@ void Join(const std::vector<AdaptiveCluster>& clusters, const std::vector<HostCo
 absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, int64_t rows,
                                       kernels::Backend& backend) {
   if (!shape.model.adaptive()) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
+  RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   clusters_ = AdaptiveClusters(shape.model, shape.vocab_size);
   const DType dtype = shape.gradient_dtype();
   const auto num_tails = static_cast<int64_t>(clusters_.size()) - 1;
-  ANYORDER_ASSIGN_OR_RETURN(
-      storage_, backend.Allocate(rows * (shape.vocab_size + num_tails) * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(storage_,
+                   backend.Allocate(rows * (shape.vocab_size + num_tails) * SizeOf(dtype)));
   char* place = static_cast<char*>(storage_->data());
   for (const AdaptiveCluster& cluster : clusters_) {
     scores_.emplace_back(place, dtype, Shape{rows, cluster.classes});

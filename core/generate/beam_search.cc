@@ -38,7 +38,7 @@ class Beam {
   // NextTokens::Logits' error.
   absl::Status Advance(NextTokens& model, std::vector<int32_t>& newest,
                        std::vector<int32_t>& parents) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, BestCandidates(model));
+    ASSIGN_OR_RETURN(const std::vector<Candidate> candidates, BestCandidates(model));
     std::vector<Hypothesis> next;
     for (size_t rank = 0; rank < candidates.size(); ++rank) {
       const Candidate& candidate = candidates[rank];
@@ -72,7 +72,7 @@ class Beam {
     const auto most = static_cast<size_t>(2 * options_.width);
     std::vector<Candidate> heap;  // the worst in front
     for (int64_t i = 0; i < static_cast<int64_t>(live_.size()); ++i) {
-      ANYORDER_ASSIGN_OR_RETURN(const float* const lane, model.Logits(first_lane_ + i));
+      ASSIGN_OR_RETURN(const float* const lane, model.Logits(first_lane_ + i));
       const double before = live_[i].log_prob - LogSumExp(lane, vocab_size);
       const NextTokenRules rules(options_.rules, live_[i].tokens);
       for (int32_t token = 0; token < static_cast<int32_t>(vocab_size); ++token) {
@@ -125,7 +125,7 @@ class Beam {
 }  // namespace
 
 absl::Status BeamOptions::Validate() const {
-  ANYORDER_RETURN_IF_ERROR(rules.Validate());
+  RETURN_IF_ERROR(rules.Validate());
   FaultList faults;
   faults.Require(width >= 1, absl::StrCat("a beam of ", width, " texts"));
   faults.Require(length_penalty >= 0 && length_penalty <= 100,
@@ -145,10 +145,10 @@ absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& mode
   std::vector<int32_t> parents = own;
   const auto is_done = [](const Beam& beam) { return beam.done(); };
   while (!std::all_of(beams.begin(), beams.end(), is_done)) {
-    ANYORDER_RETURN_IF_ERROR(model.Next(newest, parents));
+    RETURN_IF_ERROR(model.Next(newest, parents));
     parents = own;  // lanes without a live text stay as they are
     for (Beam& beam : beams)
-      if (!beam.done()) ANYORDER_RETURN_IF_ERROR(beam.Advance(model, newest, parents));
+      if (!beam.done()) RETURN_IF_ERROR(beam.Advance(model, newest, parents));
   }
   std::vector<std::vector<Hypothesis>> results;
   for (const Beam& beam : beams) results.push_back(beam.finished());

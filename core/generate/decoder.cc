@@ -42,16 +42,16 @@ absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
       .looks_ahead = traits.prompt_looks_ahead,
       .context_slots = traits.context_slots};
   for (const std::vector<int32_t>& prompt : prompts) {
-    ANYORDER_RETURN_IF_ERROR(CheckFits(model, form, prompt, options.max_tokens));
+    RETURN_IF_ERROR(CheckFits(model, form, prompt, options.max_tokens));
     const auto slots = static_cast<int64_t>(form.PromptSlots(prompt).size());
     network.key_slots =
         std::max(network.key_slots, slots + options.max_tokens + traits.passing_slots);
     network.span = std::max(network.span, Span(form.StepSlots(prompt, options.max_tokens - 1, 0)));
   }
   std::unique_ptr<Decoder> decoder(new Decoder(form, prompts, options));
-  ANYORDER_ASSIGN_OR_RETURN(decoder->network_,
-                            SlotNetwork::Create(model, vocab_size, weights, network, backend));
-  ANYORDER_RETURN_IF_ERROR(decoder->ReadPrompts());
+  ASSIGN_OR_RETURN(decoder->network_,
+                   SlotNetwork::Create(model, vocab_size, weights, network, backend));
+  RETURN_IF_ERROR(decoder->ReadPrompts());
   return decoder;
 }
 
@@ -63,7 +63,7 @@ absl::Status Decoder::ReadPrompts() {
   if (std::all_of(passes.begin(), passes.end(),
                   [](const LanePass& pass) { return pass.lasting.empty(); }))
     return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(network_->Run(passes));
+  RETURN_IF_ERROR(network_->Run(passes));
   std::vector<int32_t> lane_of_prompt;
   for (int64_t b = 0; b < lanes(); ++b) lane_of_prompt.push_back(static_cast<int32_t>(PromptOf(b)));
   network_->Reorder(lane_of_prompt);
@@ -104,7 +104,7 @@ absl::Status Decoder::Next(const std::vector<int32_t>& newest,
 }
 
 absl::StatusOr<const float*> Decoder::Logits(int64_t lane) {
-  ANYORDER_ASSIGN_OR_RETURN(const ConstTensorView row, Row(lane));
+  ASSIGN_OR_RETURN(const ConstTensorView row, Row(lane));
   if (row.dtype() == DType::kFloat32) return row.data<float>();
   float_logits_.assign(row.data<double>(), row.data<double>() + row.num_elements());
   return float_logits_.data();

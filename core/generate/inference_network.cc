@@ -7,7 +7,6 @@
 #include "core/config/adaptive_clusters.h"
 #include "core/network/forward_pass.h"
 #include "core/network/layers/loss_head.h"
-#include "core/network/layers/operations.h"
 #include "core/network/tensors/step_context.h"
 
 namespace anyorder {
@@ -23,27 +22,27 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend, std::optional<int64_t> logit_rows) {
-  ANYORDER_RETURN_IF_ERROR(shape.model.Validate().ToStatus());
-  ANYORDER_RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
+  RETURN_IF_ERROR(shape.model.Validate().ToStatus());
+  RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   if (!backend.Supports(shape.dtype())) {
     return InvalidArgument("model.dtype ", std::string(Name(shape.dtype())),
                            " is not supported by the ", backend.name(), " backend; choose fp32");
   }
   std::unique_ptr<InferenceNetwork> network(
       new InferenceNetwork(shape, backend, logit_rows.value_or(shape.num_targets())));
-  ANYORDER_RETURN_IF_ERROR(network->Allocate());
+  RETURN_IF_ERROR(network->Allocate());
   return network;
 }
 
 absl::Status InferenceNetwork::Allocate() {
-  ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
-  ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
-  ANYORDER_RETURN_IF_ERROR(adaptive_.Allocate(shape_, logit_rows_, backend_));
-  ANYORDER_RETURN_IF_ERROR(inputs_.Allocate(backend_));
+  RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
+  RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+  RETURN_IF_ERROR(adaptive_.Allocate(shape_, logit_rows_, backend_));
+  RETURN_IF_ERROR(inputs_.Allocate(backend_));
   const int64_t elements = logit_rows_ * shape_.vocab_size;
   if (backend_.is_host_memory() || shape_.model.adaptive() || elements == 0)
     return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(logits_, backend_.Allocate(elements * SizeOf(shape_.gradient_dtype())));
+  ASSIGN_OR_RETURN(logits_, backend_.Allocate(elements * SizeOf(shape_.gradient_dtype())));
   return absl::OkStatus();
 }
 

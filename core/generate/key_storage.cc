@@ -14,7 +14,7 @@ absl::StatusOr<KeyStorage> KeyStorage::Allocate(const NetworkShape& shape,
   const int64_t lane_elements = storage.slots_ * storage.columns_;
   const Shape all{2 * shape.model.num_layers,
                   AlignedBytes(shape.batch.batch_size * lane_elements * size) / size};
-  ANYORDER_ASSIGN_OR_RETURN(storage.buffer_, backend.Allocate(all.num_elements() * size));
+  ASSIGN_OR_RETURN(storage.buffer_, backend.Allocate(all.num_elements() * size));
   storage.all_ = TensorView(storage.buffer_->data(), shape.dtype(), all);
   return storage;
 }

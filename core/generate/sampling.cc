@@ -7,11 +7,10 @@
 #include "core/base/fields.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
-#include "core/generate/token_draw.h"
 
 namespace anyorder {
 absl::Status SampleOptions::Validate() const {
-  ANYORDER_RETURN_IF_ERROR(rules.Validate());
+  RETURN_IF_ERROR(rules.Validate());
   FaultList faults;
   CheckBounds("sampling", cuts, faults);
   return faults.ToStatus();
@@ -29,10 +28,10 @@ absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model, const Sam
   std::iota(own.begin(), own.end(), 0);
   for (int64_t t = 0; t < options.rules.max_tokens; ++t) {
     if (std::all_of(is_done.begin(), is_done.end(), [](uint8_t done) { return done != 0; })) break;
-    ANYORDER_RETURN_IF_ERROR(model.Next(newest, own));
+    RETURN_IF_ERROR(model.Next(newest, own));
     for (size_t b = 0; b < lanes; ++b) {
       if (is_done[b] != 0) continue;
-      ANYORDER_ASSIGN_OR_RETURN(const float* const lane, model.Logits(static_cast<int64_t>(b)));
+      ASSIGN_OR_RETURN(const float* const lane, model.Logits(static_cast<int64_t>(b)));
       const NextTokenRules rules(options.rules, texts[b].tokens);
       RandomStream random(options.seed, RandomPurpose::kGeneration, static_cast<uint64_t>(t),
                           streams[b]);

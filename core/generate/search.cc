@@ -1,7 +1,6 @@
 #include "core/generate/search.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "absl/strings/str_cat.h"
 

@@ -74,14 +74,13 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   }
   std::unique_ptr<SlotNetwork> network(
       new SlotNetwork(model, vocab_size, weights, options, backend));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows,
-                            AttentionWindows(network->model_));
+  ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(network->model_));
   if (windows.empty() && options.context_slots > 0) {
     network->bands_.assign(static_cast<size_t>(model.num_layers * model.num_heads),
                            {static_cast<int32_t>(options.context_slots - 1), -1, 1});
   }
   if (!options.cached) return network;
-  ANYORDER_ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(options.key_slots));
+  ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(options.key_slots));
   return network;
 }
 
@@ -93,7 +92,7 @@ absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
   if (!options_.cached || needed <= options_.key_slots) return absl::OkStatus();
   const int64_t more = needed + needed / 4;
   programs_.clear();
-  ANYORDER_ASSIGN_OR_RETURN(KeyStorage larger, AllocateSlots(more));
+  ASSIGN_OR_RETURN(KeyStorage larger, AllocateSlots(more));
   for (const int64_t place : place_) {
     const auto count = static_cast<int64_t>(lasting_[place].size());
     larger.Copy(keys_, place, place, 0, count, backend_);
@@ -133,7 +132,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.query_rows = queries == 0 ? 0 : RoundedRows(queries);
   shape.targets = RoundedRows(std::max<int64_t>(1, reads));
   shape.content_readout = queries == 0 || reads_content;
-  ANYORDER_RETURN_IF_ERROR(MakeRoom(shape.content_rows));
+  RETURN_IF_ERROR(MakeRoom(shape.content_rows));
   const std::vector<int64_t> key = {shape.batch_size, shape.content_rows, shape.query_rows,
                                     shape.targets, shape.content_readout ? 1 : 0};
   const auto [place, is_new] = programs_.try_emplace(key);
@@ -213,8 +212,8 @@ absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
   const auto count = static_cast<int64_t>(passes.size());
   ANYORDER_CHECK(count >= 1 && count <= lanes()) << count << " passes";
   last_run_ = nullptr;
-  ANYORDER_ASSIGN_OR_RETURN(Program* const program, Find(passes));
-  ANYORDER_RETURN_IF_ERROR(AllocateLogits(*program->network));
+  ASSIGN_OR_RETURN(Program* const program, Find(passes));
+  RETURN_IF_ERROR(AllocateLogits(*program->network));
   Batch& batch = *program->batch;
   for (int64_t b = 0; b < count; ++b) {
     ANYORDER_CHECK(place_[b] < count) << "lane " << b << " of " << count << " was reordered";
@@ -244,7 +243,7 @@ absl::Status SlotNetwork::AllocateLogits(const InferenceNetwork& network) {
   const int64_t bytes = shape.num_elements() * SizeOf(dtype);
   if (logits_storage_ == nullptr || logits_storage_->size_bytes() < bytes) {
     logits_storage_.reset();
-    ANYORDER_ASSIGN_OR_RETURN(logits_storage_, backend_.AllocateStaging(bytes));
+    ASSIGN_OR_RETURN(logits_storage_, backend_.AllocateStaging(bytes));
   }
   logits_ = TensorView(logits_storage_->data(), dtype, shape);
   return absl::OkStatus();
@@ -262,12 +261,12 @@ absl::StatusOr<ConstTensorView> SlotNetwork::Row(int64_t lane, int64_t read) {
     last_run_->network->ReadLogits(batch, logits_, first_logits_);
   }
   const ConstTensorView logits = logits_.Slice((row - first_logits_) * vocab_size_, {vocab_size_});
-  ANYORDER_RETURN_IF_ERROR(CheckFinite(logits));
+  RETURN_IF_ERROR(CheckFinite(logits));
   return logits;
 }
 
 absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double>* logits) {
-  ANYORDER_ASSIGN_OR_RETURN(const ConstTensorView row, Row(lane, read));
+  ASSIGN_OR_RETURN(const ConstTensorView row, Row(lane, read));
   if (row.dtype() == DType::kFloat64) {
     logits->assign(row.data<double>(), row.data<double>() + vocab_size_);
   } else {

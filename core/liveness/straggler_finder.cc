@@ -4,7 +4,6 @@
 #include <cstddef>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 
 namespace anyorder::liveness {
 namespace {

@@ -73,11 +73,11 @@ class TransformerNetwork final : public Transformer {
         graphs_(backend) {}
 
   absl::Status Allocate() {
-    ANYORDER_RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
-    ANYORDER_RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
+    RETURN_IF_ERROR(activations_.Allocate(shape_, backend_));
+    RETURN_IF_ERROR(tables_.Allocate(shape_, inputs_, backend_));
     if (const int64_t unread = NumUnreadGradients(shape_); unread > 0) {
       const DType dtype = shape_.gradient_dtype();
-      ANYORDER_ASSIGN_OR_RETURN(unread_memory_, backend_.Allocate(unread * SizeOf(dtype)));
+      ASSIGN_OR_RETURN(unread_memory_, backend_.Allocate(unread * SizeOf(dtype)));
       unread_gradients_ = TensorView(unread_memory_->data(), dtype, {unread});
     }
     return inputs_.Allocate(backend_);
@@ -306,11 +306,11 @@ absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const ModelConf
                                                                  int64_t vocab_size,
                                                                  const BatchShape& shape,
                                                                  kernels::Backend& backend) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate().ToStatus());
+  RETURN_IF_ERROR(config.Validate().ToStatus());
   const NetworkShape network_shape{config, shape, vocab_size};
-  ANYORDER_RETURN_IF_ERROR(CheckShape(network_shape, backend));
+  RETURN_IF_ERROR(CheckShape(network_shape, backend));
   auto network = std::make_unique<TransformerNetwork>(network_shape, backend);
-  ANYORDER_RETURN_IF_ERROR(network->Allocate());
+  RETURN_IF_ERROR(network->Allocate());
   return std::unique_ptr<Transformer>(std::move(network));
 }
 

@@ -56,7 +56,7 @@ class Planner {
   }
 
   absl::StatusOr<TransferPlan> Plan() && {
-    ANYORDER_RETURN_IF_ERROR(faults_.ToStatus());
+    RETURN_IF_ERROR(faults_.ToStatus());
     return std::move(plan_);
   }
 
@@ -106,7 +106,7 @@ absl::Status ApplyTransfer(const TransferPlan& plan, int64_t begin, int64_t end,
     const int64_t first = std::max(begin, piece.begin);
     const int64_t last = std::min(end, piece.end);
     if (first >= last) continue;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         read(piece.source + (first - piece.begin), last - first, out + (first - begin)));
   }
   return absl::OkStatus();

@@ -1,7 +1,6 @@
 #include "core/objective/finetuning.h"
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "absl/strings/numbers.h"

@@ -104,7 +104,7 @@ ObjectiveOrStatus MakeMaskedLm(const ObjectiveSettings& settings) {
   faults.Require(!remembers || sampling.pairs == PairStyle::kXlnet,
                  absl::StrCat("sampling.pairs is \"bert\" but must be \"xlnet\": ", traits.name,
                               " remembers the reuse part"));
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<MaskedLm>(settings);
 }
 

@@ -1,6 +1,5 @@
 #include "core/objective/objective_traits.h"
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 

@@ -4,12 +4,9 @@
 
 #include <bit>
 #include <cmath>
-#include <cstdint>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 
 #include "core/base/check.h"
 #include "core/base/log.h"
@@ -18,7 +15,6 @@
 #include "core/optim/schedule.h"
 #include "core/train/run/device.h"
 #include "core/train/run/stop_signal.h"
-#include "core/train/state/resume.h"
 
 namespace anyorder {
 
@@ -47,22 +43,22 @@ std::string SkipWarning(const std::string& what, const AnomalyState& state) {
 absl::StatusOr<TrainEnd> Trainer::Run() {
   absl::StatusOr<TrainEnd> end = TrainAndSave();
   RecordEnd(end);
-  if (end.ok()) ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  if (end.ok()) RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   return end;
 }
 
 absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   bool stop = EvaluateIfMissed();
   while (!IsDone() && !stop) {
-    ANYORDER_ASSIGN_OR_RETURN(stop, RunStep());
+    ASSIGN_OR_RETURN(stop, RunStep());
   }
   if (watch_ != nullptr) watch_->SetPhase("last checkpoint");
   if (reporter_ != nullptr) Note(reporter_->Sync());
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(fault_));
+  RETURN_IF_ERROR(communicator_.AllAgree(fault_));
   // A run that had nothing left to train was judged by the start that trained it.
   if (IsDone() && step_ > first_step_)
-    ANYORDER_RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
-  ANYORDER_RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
+    RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
+  RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
   const bool is_finished = IsDone() && !LacksEvaluation() && !saver_->left_staged();
   return is_finished ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
@@ -84,8 +80,8 @@ absl::StatusOr<bool> Trainer::RunStep() {
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 
   if (replica_check_->IsDue(step_ + 1))
-    ANYORDER_RETURN_IF_ERROR(replica_check_->Compare(step_ + 1, *state_));
-  ANYORDER_RETURN_IF_ERROR(UpdateWeights(totals, metrics));
+    RETURN_IF_ERROR(replica_check_->Compare(step_ + 1, *state_));
+  RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
   bool stop = totals[kStopWishes] > 0;
   const absl::Time trained = MonotonicNow();
@@ -201,7 +197,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   metrics.means = HeadMeans(totals);
   metrics.lr = info.learning_rate;
   metrics.samples = data::StepDigest{totals[kSamplesHigh], totals[kSamplesLow]}.Hex();
-  ANYORDER_RETURN_IF_ERROR(TakeOutcome(metrics));
+  RETURN_IF_ERROR(TakeOutcome(metrics));
   lane_restarts_.DropFull(step_ + 1, objective_->Shape(config_.train.micro_batch_size).advance,
                           config_.model.mem_len);
   metrics.optimizer_ms = MillisecondsSince(started);
@@ -375,7 +371,7 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
                    "): no checkpoint contains it; to continue, launch with --set anomaly.on_",
                    EnumName(anomaly), "=skip");
   }
-  ANYORDER_RETURN_IF_ERROR(NoteDivergence(step, anomalies_.CheckProgress(step)));
+  RETURN_IF_ERROR(NoteDivergence(step, anomalies_.CheckProgress(step)));
   if (action == AnomalyAction::kRollback) {
     return Unavailable(what, "; rolling back to the newest checkpoint (anomaly.on_",
                        EnumName(anomaly), ")");

@@ -43,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
                                                          const TrainerOptions& options,
                                                          dist::Communicator& communicator,
                                                          dist::CollectiveWatch* watch) {
-  ANYORDER_RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
+  RETURN_IF_ERROR(config.ValidateWorldSize(communicator.world_size()));
   std::unique_ptr<Trainer> trainer(new Trainer(config, options, communicator, watch));
   const absl::Status status = trainer->SetUp();
   if (status.ok()) return trainer;
@@ -54,28 +54,27 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(const RunConfig& config
 absl::Status Trainer::SetUp() {
   const kernels::BackendOptions device =
       RankBackendOptions(config_, options_.run_dir, communicator_);
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalDevice(device)));
-  ANYORDER_RETURN_IF_ERROR(CheckSameDevices(*backend_, communicator_));
-  ANYORDER_RETURN_IF_ERROR(ConnectDevices());
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalData()));
+  RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalDevice(device)));
+  RETURN_IF_ERROR(CheckSameDevices(*backend_, communicator_));
+  RETURN_IF_ERROR(ConnectDevices());
+  RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalData()));
   // Nodes may see different files under one path.
   const std::string& dataset = dataset_->index().dataset_digest;
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllSame(
-      absl::StrCat(config_.IdentityDigest(), " ", dataset), "has another configuration or dataset",
-      "all nodes must see the same files"));
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
-  ANYORDER_ASSIGN_OR_RETURN(
-      held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_, *transformer_,
-                                           *backend_));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
-  if (config_.lora.is_on()) ANYORDER_RETURN_IF_ERROR(LoadBase());
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
-                            AgreeOnRollbacks(RunDirectory(options_.run_dir).ledger, communicator_));
+  RETURN_IF_ERROR(communicator_.AllSame(absl::StrCat(config_.IdentityDigest(), " ", dataset),
+                                        "has another configuration or dataset",
+                                        "all nodes must see the same files"));
+  RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
+  ASSIGN_OR_RETURN(held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_,
+                                                        *transformer_, *backend_));
+  ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
+  if (config_.lora.is_on()) RETURN_IF_ERROR(LoadBase());
+  ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
+                   AgreeOnRollbacks(RunDirectory(options_.run_dir).ledger, communicator_));
   anomalies_.ScheduleSkip(std::move(rollbacks));
   state_->GatherWeights();
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(ConnectLocalService()));
+  RETURN_IF_ERROR(communicator_.AllAgree(ConnectLocalService()));
   if (!checkpoint.empty()) saver_->set_loaded_step(step_);
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalReport(checkpoint)));
+  RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalReport(checkpoint)));
   StartLoader();
   DescribeStart(checkpoint, device.num_threads);
   return absl::OkStatus();
@@ -153,14 +152,14 @@ void Trainer::RecordFailedSetUp(const absl::Status& why) const {
 }
 
 absl::Status Trainer::OpenLocalDevice(kernels::BackendOptions device) {
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of the device"));
+  RETURN_IF_ERROR(setup_.Begin("set-up of the device"));
   device.allocated = [this](int64_t bytes) {
     // The loader starts last; from then on a stop signal is for the step to see.
     return loader_ == nullptr ? setup_.Advance(bytes >> 20, 0, "MiB of memory set up")
                               : absl::OkStatus();
   };
   device.dtype = ToDType(config_.model.dtype);
-  ANYORDER_ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
+  ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
   return absl::OkStatus();
 }
 
@@ -169,27 +168,27 @@ absl::Status Trainer::ConnectDevices() {
   transport.kind = config_.dist.transport;
   transport.nccl.watch = watch_;
   transport.nccl.work_limit = absl::Seconds(config_.dist.collective_timeout_seconds);
-  ANYORDER_ASSIGN_OR_RETURN(transport_, dist::MakeTransport(communicator_, *backend_, transport));
+  ASSIGN_OR_RETURN(transport_, dist::MakeTransport(communicator_, *backend_, transport));
   return absl::OkStatus();
 }
 
 absl::Status Trainer::OpenLocalData() {
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin("opening the dataset"));
-  ANYORDER_ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
-  ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(config_));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, *dataset_, TaskLabels::kRequired));
-  ANYORDER_ASSIGN_OR_RETURN(
-      sampler_, data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
-                                      static_cast<uint64_t>(config_.train.seed),
-                                      config_.train.global_batch_size));
+  RETURN_IF_ERROR(setup_.Begin("opening the dataset"));
+  ASSIGN_OR_RETURN(dataset_, data::Dataset::Open(config_.data.shards));
+  ASSIGN_OR_RETURN(objective_, MakeObjective(config_));
+  RETURN_IF_ERROR(CheckTaskData(config_, *dataset_, TaskLabels::kRequired));
+  ASSIGN_OR_RETURN(sampler_,
+                   data::Sampler::Create(*dataset_, config_.sampling, objective_->sample_kind(),
+                                         static_cast<uint64_t>(config_.train.seed),
+                                         config_.train.global_batch_size));
   return absl::OkStatus();
 }
 
 // Where a device's memory is too small, the largest microbatch that it has room for is tried out
 // and named.
 absl::Status Trainer::FitLocalNetwork() {
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
-  ANYORDER_RETURN_IF_ERROR(CheckLocalMemory());
+  RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
+  RETURN_IF_ERROR(CheckLocalMemory());
   const absl::Status status = BuildLocalNetwork();
   if (backend_->is_host_memory()) return status;
   return WithWhatFits(status, config_.train, [this](int64_t lanes) {
@@ -222,10 +221,10 @@ absl::Status Trainer::CheckLocalMemory() const {
 }
 
 absl::Status Trainer::BuildLocalNetwork() {
-  ANYORDER_ASSIGN_OR_RETURN(
-      transformer_, Transformer::Create(
-                        config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
-                        objective_->Shape(config_.train.micro_batch_size), *backend_));
+  ASSIGN_OR_RETURN(transformer_,
+                   Transformer::Create(
+                       config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
+                       objective_->Shape(config_.train.micro_batch_size), *backend_));
   const double microbatch_flops =
       TrainingFlops(config_.TrainedModel(), objective_->Shape(config_.train.micro_batch_size),
                     static_cast<int64_t>(dataset_->index().vocab_size));
@@ -241,23 +240,21 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.transport = transport_.get();
   reduction.bucket_bytes =
       dist::BucketBytes(config_.dist.bucket_mib << 20, communicator_.world_size());
-  ANYORDER_ASSIGN_OR_RETURN(reducer_,
-                            dist::GradientReducer::Create(communicator_, *backend_, reduction));
+  ASSIGN_OR_RETURN(reducer_, dist::GradientReducer::Create(communicator_, *backend_, reduction));
   const int64_t owned = reducer_->owned().size();
-  ANYORDER_ASSIGN_OR_RETURN(gradient_memory_,
-                            backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
+  ASSIGN_OR_RETURN(gradient_memory_,
+                   backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
   gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
   replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_interval,
                                                   transformer_->layout(), communicator_, *backend_);
-  ANYORDER_RETURN_IF_ERROR(replica_check_->Allocate());
+  RETURN_IF_ERROR(replica_check_->Allocate());
   const int64_t lanes = config_.train.micro_batch_size;
   const dist::Range leaves = reducer_->leaves();
-  ANYORDER_ASSIGN_OR_RETURN(
-      finder_, NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
-  ANYORDER_ASSIGN_OR_RETURN(
-      state_, TrainingState::Create(config_, transformer_->layout(),
-                                    {leaves.begin * lanes, leaves.end * lanes}, communicator_,
-                                    *backend_, transport_.get()));
+  ASSIGN_OR_RETURN(finder_,
+                   NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
+  ASSIGN_OR_RETURN(state_, TrainingState::Create(config_, transformer_->layout(),
+                                                 {leaves.begin * lanes, leaves.end * lanes},
+                                                 communicator_, *backend_, transport_.get()));
   return absl::OkStatus();
 }
 
@@ -272,20 +269,20 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
           directory.status().code(),
           absl::StrCat(directory.status().message(), "; the last one tried: ", damage.message()));
     }
-    ANYORDER_RETURN_IF_ERROR(directory.status());
+    RETURN_IF_ERROR(directory.status());
     if (directory->empty()) {
-      ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(InitializeLocalWeights()));
-      if (!config_.train.init_from.empty()) ANYORDER_RETURN_IF_ERROR(LoadOtherRunsWeights());
+      RETURN_IF_ERROR(communicator_.AllAgree(InitializeLocalWeights()));
+      if (!config_.train.init_from.empty()) RETURN_IF_ERROR(LoadOtherRunsWeights());
       return directory;
     }
-    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                              communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
-    ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
+    ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                     communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
+    RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
     damage = LoadTogether(checkpoint.step(),
                           [&](const auto& progress) { return state_->Load(checkpoint, progress); });
     if (damage.ok()) return directory;
     if (!ckpt::IsDamage(damage)) return damage;
-    ANYORDER_RETURN_IF_ERROR(SetAside(checkpoint, damage));
+    RETURN_IF_ERROR(SetAside(checkpoint, damage));
   }
 }
 
@@ -299,7 +296,7 @@ absl::Status Trainer::LoadTogether(
 }
 
 absl::Status Trainer::InitializeLocalWeights() {
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin("initialising the weights"));
+  RETURN_IF_ERROR(setup_.Begin("initialising the weights"));
   const int64_t owned = state_->optimizer().owned().size();
   return state_->Initialize(
       [this, owned](int64_t elements) { return setup_.Advance(elements, owned, "parameters"); });
@@ -309,7 +306,7 @@ absl::Status Trainer::InitializeLocalWeights() {
 absl::StatusOr<std::string> Trainer::AgreeOnCheckpoint() {
   absl::StatusOr<std::string> mine = std::string();
   if (communicator_.rank() == 0) mine = ChooseCheckpoint(options_.run_dir, options_.resume);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string chosen, communicator_.AllAgree(std::move(mine)));
+  ASSIGN_OR_RETURN(const std::string chosen, communicator_.AllAgree(std::move(mine)));
   return communicator_.AllGatherStrings(chosen)[0];
 }
 
@@ -326,14 +323,14 @@ absl::Status Trainer::SetAside(const ckpt::Checkpoint& checkpoint, const absl::S
 
 // What the checkpoint says besides its tensors.
 absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options_.run_dir, config_, &saved));
-  ANYORDER_RETURN_IF_ERROR(
+  ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  RETURN_IF_ERROR(AcceptRecordedSchedule(options_.run_dir, config_, &saved));
+  RETURN_IF_ERROR(
       Annotate(CheckMetadata(saved, config_, dataset_->index()), checkpoint.directory()));
   if (const std::string change = DeviceChange(saved.device, DeviceName(*backend_));
       !change.empty() && communicator_.rank() == 0 && !saved.is_imported())
     LogWarning(change);
-  ANYORDER_RETURN_IF_ERROR(CheckEndsAfter(config_, saved.step, options_.run_dir));
+  RETURN_IF_ERROR(CheckEndsAfter(config_, saved.step, options_.run_dir));
   step_ = first_step_ = saved.step;
   base_ = saved.base;
   skipped_steps_ = saved.skipped_steps;
@@ -347,16 +344,15 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
 // Over the initial weights, of which only those remain that the other run does not have. There is
 // no older checkpoint to fall back to: which one it is was settled when the run began.
 absl::Status Trainer::LoadOtherRunsWeights() {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WarmStart start,
-      communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_,
-                                           static_cast<int64_t>(dataset_->index().vocab_size),
-                                           dataset_->index().tokenizer_digest)));
+  ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
+                                              config_.train.init_from, config_,
+                                              static_cast<int64_t>(dataset_->index().vocab_size),
+                                              dataset_->index().tokenizer_digest)));
   const dist::Range owned = state_->optimizer().owned();
   const absl::Status loaded = LoadTogether(start.checkpoint->step(), [&](const auto& progress) {
     return EditInPieces(state_->optimizer().master(), *backend_,
                         [&](int64_t begin, int64_t end, void* data) -> absl::Status {
-                          ANYORDER_RETURN_IF_ERROR(progress(end - begin));
+                          RETURN_IF_ERROR(progress(end - begin));
                           return ReadTransferred(start.weights, start.plan, owned.begin + begin,
                                                  owned.begin + end, static_cast<float*>(data));
                         });
@@ -366,7 +362,7 @@ absl::Status Trainer::LoadOtherRunsWeights() {
                     "' is damaged: ", loaded.message(),
                     "; name another checkpoint, and a new --run-dir");
   }
-  ANYORDER_RETURN_IF_ERROR(loaded);
+  RETURN_IF_ERROR(loaded);
   state_->optimizer().StartAverage();
   warm_start_ = start.Description();
   base_ = config_.lora.is_on() ? BaseOf(*start.checkpoint) : BaseCheckpoint();
@@ -377,16 +373,15 @@ absl::Status Trainer::LoadOtherRunsWeights() {
 // The weights that stay as they are: of the checkpoint that the run began with, also when it
 // resumes.
 absl::Status Trainer::LoadBase() {
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllSame(
+  RETURN_IF_ERROR(communicator_.AllSame(
       absl::StrCat(base_.run_id, " ", base_.step, " ", base_.generation),
       "began with another checkpoint in train.init_from", "all nodes must see the same files"));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            communicator_.AllAgree(OpenBase(base_, config_.train.init_from)));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WarmStart start,
-      communicator_.AllAgree(PlanWarmStart(checkpoint.directory(), config_,
-                                           static_cast<int64_t>(dataset_->index().vocab_size),
-                                           dataset_->index().tokenizer_digest)));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
+                   communicator_.AllAgree(OpenBase(base_, config_.train.init_from)));
+  ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
+                                              checkpoint.directory(), config_,
+                                              static_cast<int64_t>(dataset_->index().vocab_size),
+                                              dataset_->index().tokenizer_digest)));
   const absl::Status loaded = LoadTogether(checkpoint.step(), [&](const auto& progress) {
     return LoadFrozenWeights(start, *backend_, state_->frozen(), progress);
   });
@@ -396,7 +391,7 @@ absl::Status Trainer::LoadBase() {
 }
 
 absl::Status Trainer::ConnectLocalService() {
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin("set-up of checkpoints"));
+  RETURN_IF_ERROR(setup_.Begin("set-up of checkpoints"));
   ckpt::ClientOptions client;
   client.run_dir = options_.run_dir;
   client.run_id = options_.run_id;
@@ -406,17 +401,17 @@ absl::Status Trainer::ConnectLocalService() {
   client.local_world_size = options_.local_ranks;
   client.socket_path = options_.service_socket;
   if (!backend_->is_host_memory()) {
-    ANYORDER_ASSIGN_OR_RETURN(snapshot_copier_, SnapshotCopier::Create(*backend_));
+    ASSIGN_OR_RETURN(snapshot_copier_, SnapshotCopier::Create(*backend_));
   }
   client.copier = snapshot_copier_.get();
-  ANYORDER_ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
-  ANYORDER_RETURN_IF_ERROR(CheckMetadataSize(Metadata()));
+  ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
+  RETURN_IF_ERROR(CheckMetadataSize(Metadata()));
   return saver_->Prepare(state_->Ranges());
 }
 
 absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
   // Last: from here on a stop signal is the step's.
-  ANYORDER_RETURN_IF_ERROR(setup_.Begin(absl::StrCat("step ", step_ + 1)));
+  RETURN_IF_ERROR(setup_.Begin(absl::StrCat("step ", step_ + 1)));
   if (communicator_.rank() != 0) return absl::OkStatus();
   Reporter::Start start;
   start.run_id = options_.run_id;
@@ -427,7 +422,7 @@ absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {
   start.checkpoint = checkpoint.empty() ? warm_start_ : checkpoint;
   start.dataset_digest = dataset_->index().dataset_digest;
   start.on_terminal = options_.progress_on_terminal;
-  ANYORDER_ASSIGN_OR_RETURN(reporter_, Reporter::Open(options_.run_dir, config_, start));
+  ASSIGN_OR_RETURN(reporter_, Reporter::Open(options_.run_dir, config_, start));
   return absl::OkStatus();
 }
 

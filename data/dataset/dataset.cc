@@ -99,35 +99,34 @@ Dataset::Dataset(std::string directory, DatasetIndex index, ShardIndex shards,
 
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& directory,
                                                        const DatasetOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
-  ANYORDER_ASSIGN_OR_RETURN(
-      const StoredFile tokenizer,
-      StoredFile::Open(*options.fs, absl::StrCat(directory, "/", index.tokenizer.file),
-                       index.tokenizer.bytes));
-  ANYORDER_RETURN_IF_ERROR(tokenizer.CheckDigest(index.tokenizer.digest));
+  ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
+  ASSIGN_OR_RETURN(const StoredFile tokenizer,
+                   StoredFile::Open(*options.fs, absl::StrCat(directory, "/", index.tokenizer.file),
+                                    index.tokenizer.bytes));
+  RETURN_IF_ERROR(tokenizer.CheckDigest(index.tokenizer.digest));
   if (index.tokenizer_digest != TokenizerDigest(index.tokenizer.digest, index.declared)) {
     return DataLoss("'", directory, "/", kIndexFile, "': tokenizer_digest ", index.tokenizer_digest,
                     " is not that of '", index.tokenizer.file,
                     "'; restore it or prepare the data again");
   }
-  ANYORDER_ASSIGN_OR_RETURN(ShardIndex shards, ShardIndex::Open(*options.fs, directory, index));
+  ASSIGN_OR_RETURN(ShardIndex shards, ShardIndex::Open(*options.fs, directory, index));
   std::unique_ptr<Dataset> dataset(
       new Dataset(directory, std::move(index), std::move(shards), options));
-  ANYORDER_RETURN_IF_ERROR(dataset->LoadLanes());
+  RETURN_IF_ERROR(dataset->LoadLanes());
   if (dataset->index_.examples) {
-    ANYORDER_ASSIGN_OR_RETURN(dataset->examples_, StoredExamples::Open(*options.fs, directory,
-                                                                       dataset->index_, *dataset));
+    ASSIGN_OR_RETURN(dataset->examples_,
+                     StoredExamples::Open(*options.fs, directory, dataset->index_, *dataset));
   }
-  if (options.verify) ANYORDER_RETURN_IF_ERROR(dataset->Verify());
+  if (options.verify) RETURN_IF_ERROR(dataset->Verify());
   return dataset;
 }
 
 // At most 4096 rows each, so that they are kept.
 absl::Status Dataset::LoadLanes() {
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const StoredFile file,
       StoredFile::Open(fs_, absl::StrCat(directory_, "/", index_.lanes.file), index_.lanes.bytes));
-  ANYORDER_RETURN_IF_ERROR(file.CheckDigest(index_.lanes.digest));
+  RETURN_IF_ERROR(file.CheckDigest(index_.lanes.digest));
   const uint64_t bytes = 2 * sizeof(uint64_t) * index_.num_lane_cells;
   for (const auto& [name, offset, cells] :
        {std::tuple{kLanesForward, index_.lanes_forward, &forward_cells_},
@@ -138,7 +137,7 @@ absl::Status Dataset::LoadLanes() {
                       " lists; restore it or prepare the data again");
     }
     cells->resize(2 * index_.num_lane_cells);
-    ANYORDER_RETURN_IF_ERROR(file.ReadAt(offset, cells->data(), bytes));
+    RETURN_IF_ERROR(file.ReadAt(offset, cells->data(), bytes));
   }
   return absl::OkStatus();
 }
@@ -156,7 +155,7 @@ std::string Dataset::ShardPath(uint64_t shard) const {
 absl::StatusOr<Shard> Dataset::OpenShard(uint64_t shard) const {
   const std::string path = ShardPath(shard);
   const ReadNote note(*this, absl::StrCat("opening '", path, "'"));
-  ANYORDER_ASSIGN_OR_RETURN(const ShardRecord record, shard_index_.Read(shard));
+  ASSIGN_OR_RETURN(const ShardRecord record, shard_index_.Read(shard));
   return Shard::Open(fs_, path, record, index_.TokensOfShard(shard), index_.token_bytes);
 }
 
@@ -164,8 +163,8 @@ absl::StatusOr<std::shared_ptr<const Dataset::Chunk>> Dataset::GetChunk(uint64_t
                                                                         ShardArray array,
                                                                         uint64_t chunk) const {
   return chunks_.Get({shard, array, chunk}, [&]() -> absl::StatusOr<Chunk> {
-    ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<const Shard> file,
-                              shards_.Get(shard, [&] { return OpenShard(shard); }));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Shard> file,
+                     shards_.Get(shard, [&] { return OpenShard(shard); }));
     const ReadNote note(*this, absl::StrCat("reading '", ShardPath(shard), "', ",
                                             kShardArrayNames[array], " chunk ", chunk));
     return file->ReadChunk(array, chunk);
@@ -187,9 +186,9 @@ absl::Status Dataset::ForEachPiece(ShardArray array, int64_t begin, int64_t end,
     const uint64_t first = in_shard % chunk_elements;
     const uint64_t count =
         std::min({last - at, index_.shard_tokens - in_shard, chunk_elements - first});
-    ANYORDER_ASSIGN_OR_RETURN(const std::shared_ptr<const Chunk> chunk,
-                              GetChunk(shard, array, in_shard / chunk_elements));
-    ANYORDER_RETURN_IF_ERROR(use(chunk->data(), first, count, at - static_cast<uint64_t>(begin)));
+    ASSIGN_OR_RETURN(const std::shared_ptr<const Chunk> chunk,
+                     GetChunk(shard, array, in_shard / chunk_elements));
+    RETURN_IF_ERROR(use(chunk->data(), first, count, at - static_cast<uint64_t>(begin)));
     at += count;
   }
   return absl::OkStatus();
@@ -269,13 +268,13 @@ absl::Status Dataset::CheckShards(uint64_t most) const {
 absl::Status Dataset::Verify() const {
   if (index_.examples && index_.examples->origins) {
     const DatasetFile& origins = *index_.examples->origins;
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         const StoredFile file,
         StoredFile::Open(fs_, absl::StrCat(directory_, "/", origins.file), origins.bytes));
-    ANYORDER_RETURN_IF_ERROR(file.CheckDigest(origins.digest));
+    RETURN_IF_ERROR(file.CheckDigest(origins.digest));
   }
   return CheckEach(shard_index_.num_shards(), [&](uint64_t i) -> absl::Status {
-    ANYORDER_ASSIGN_OR_RETURN(const Shard shard, OpenShard(i));
+    ASSIGN_OR_RETURN(const Shard shard, OpenShard(i));
     return shard.Verify();
   });
 }

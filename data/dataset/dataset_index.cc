@@ -1,7 +1,6 @@
 #include "data/dataset/dataset_index.h"
 
 #include <limits>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 

@@ -41,7 +41,7 @@ absl::StatusOr<Json> ParseLine(std::string_view text) {
 
 absl::StatusOr<OriginalPassage> ParsePassage(const Json& line, int64_t num_tokens) {
   OriginalPassage passage;
-  ANYORDER_ASSIGN_OR_RETURN(passage.text, Member<std::string>(line, "passage"));
+  ASSIGN_OR_RETURN(passage.text, Member<std::string>(line, "passage"));
   const Json* const bounds = FindMember(line, "tokens", &Json::is_array);
   if (bounds == nullptr || std::ssize(*bounds) != 2 * num_tokens) {
     return DataLoss("'tokens' is not a list of ", 2 * num_tokens, " numbers");
@@ -68,8 +68,8 @@ absl::StatusOr<std::vector<OriginalAnswer>> ParseAnswers(const Json& list) {
   std::vector<OriginalAnswer> answers;
   for (const Json& one : list) {
     OriginalAnswer& answer = answers.emplace_back();
-    ANYORDER_ASSIGN_OR_RETURN(answer.text, Member<std::string>(one, "text"));
-    ANYORDER_ASSIGN_OR_RETURN(const uint64_t begin, Member<uint64_t>(one, "start"));
+    ASSIGN_OR_RETURN(answer.text, Member<std::string>(one, "text"));
+    ASSIGN_OR_RETURN(const uint64_t begin, Member<uint64_t>(one, "start"));
     answer.begin = static_cast<int64_t>(begin);
   }
   return answers;
@@ -98,10 +98,10 @@ absl::StatusOr<std::unique_ptr<ExampleOrigins>> ExampleOrigins::Open(
     const ExampleSource& examples) {
   const DatasetFile& entry = *index.examples->origins;
   const std::string path = absl::StrCat(directory, "/", entry.file);
-  ANYORDER_ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.bytes));
-  ANYORDER_RETURN_IF_ERROR(file.CheckDigest(entry.digest));
+  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.bytes));
+  RETURN_IF_ERROR(file.CheckDigest(entry.digest));
   std::string text(file.size(), '\0');
-  ANYORDER_RETURN_IF_ERROR(file.ReadAt(0, text.data(), text.size()));
+  RETURN_IF_ERROR(file.ReadAt(0, text.data(), text.size()));
   std::unique_ptr<ExampleOrigins> origins(new ExampleOrigins(path, std::move(text), examples));
   const size_t lines = origins->line_begins_.size() - 1;
   if (static_cast<int64_t>(lines) == examples.num_examples()) return origins;
@@ -117,9 +117,9 @@ std::string_view ExampleOrigins::Line(int64_t example) const {
 
 absl::StatusOr<std::shared_ptr<const OriginalPassage>> ExampleOrigins::PassageOf(int64_t example) {
   if (example == passage_line_) return passage_;
-  ANYORDER_ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
-  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(example));
-  ANYORDER_ASSIGN_OR_RETURN(OriginalPassage passage, ParsePassage(line, outline.lengths[1]));
+  ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
+  ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(example));
+  ASSIGN_OR_RETURN(OriginalPassage passage, ParsePassage(line, outline.lengths[1]));
   passage_ = std::make_shared<const OriginalPassage>(std::move(passage));
   passage_line_ = example;
   return passage_;
@@ -127,25 +127,25 @@ absl::StatusOr<std::shared_ptr<const OriginalPassage>> ExampleOrigins::PassageOf
 
 absl::StatusOr<ExampleOrigin> ExampleOrigins::ReadLine(int64_t example) {
   ExampleOrigin origin;
-  ANYORDER_ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
+  ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
   if (line.contains("id")) {
-    ANYORDER_ASSIGN_OR_RETURN(origin.id, Member<std::string>(line, "id"));
+    ASSIGN_OR_RETURN(origin.id, Member<std::string>(line, "id"));
   }
   if (examples_.task() != ExampleTask::kSpans) return origin;
   auto named = static_cast<uint64_t>(example);
   if (line.contains("passage_of")) {
-    ANYORDER_ASSIGN_OR_RETURN(named, Member<uint64_t>(line, "passage_of"));
+    ASSIGN_OR_RETURN(named, Member<uint64_t>(line, "passage_of"));
   }
   if (named > static_cast<uint64_t>(example))
     return DataLoss("'passage_of' ", named, " is a later example");
-  ANYORDER_ASSIGN_OR_RETURN(origin.passage, PassageOf(static_cast<int64_t>(named)));
-  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(example));
+  ASSIGN_OR_RETURN(origin.passage, PassageOf(static_cast<int64_t>(named)));
+  ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(example));
   if (std::ssize(origin.passage->tokens) != outline.lengths[1]) {
     return DataLoss("the passage has ", origin.passage->tokens.size(), " tokens, not ",
                     outline.lengths[1]);
   }
   if (const auto answers = line.find("answers"); answers != line.end()) {
-    ANYORDER_ASSIGN_OR_RETURN(origin.answers, ParseAnswers(*answers));
+    ASSIGN_OR_RETURN(origin.answers, ParseAnswers(*answers));
   }
   return origin;
 }

@@ -29,7 +29,7 @@ class LruCache {
   template <typename Make>
   absl::StatusOr<std::shared_ptr<const Value>> Get(const Key& key, const Make& make) {
     if (auto found = Find(key)) return found;
-    ANYORDER_ASSIGN_OR_RETURN(Value made, make());
+    ASSIGN_OR_RETURN(Value made, make());
     return Insert(key, std::make_shared<const Value>(std::move(made)));
   }
 

@@ -13,10 +13,10 @@ namespace anyorder::data {
 absl::StatusOr<Shard> Shard::Open(FileSystem& fs, const std::string& path,
                                   const ShardRecord& record, uint64_t num_tokens,
                                   uint64_t token_bytes) {
-  ANYORDER_ASSIGN_OR_RETURN(StoredFile file, StoredFile::Open(fs, path, record.bytes));
+  ASSIGN_OR_RETURN(StoredFile file, StoredFile::Open(fs, path, record.bytes));
   Shard shard(std::move(file), record.digest.Hex());
-  ANYORDER_RETURN_IF_ERROR(shard.Locate(record, num_tokens, token_bytes));
-  ANYORDER_RETURN_IF_ERROR(shard.CheckMetadata(record.metadata_digest));
+  RETURN_IF_ERROR(shard.Locate(record, num_tokens, token_bytes));
+  RETURN_IF_ERROR(shard.CheckMetadata(record.metadata_digest));
   return shard;
 }
 
@@ -31,12 +31,12 @@ absl::Status Shard::Locate(const ShardRecord& record, uint64_t num_tokens, uint6
     Array& array = arrays_[i];
     const uint64_t bytes = ShardArrayBytes(static_cast<ShardArray>(i), num_tokens, token_bytes);
     const uint64_t sum_bytes = sizeof(uint32_t) * NumChunks(bytes);
-    ANYORDER_RETURN_IF_ERROR(check(record.arrays[i], bytes, "", kShardArrayNames[i]));
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(check(record.arrays[i], bytes, "", kShardArrayNames[i]));
+    RETURN_IF_ERROR(
         check(record.checksums[i], sum_bytes, "the checksums of ", kShardArrayNames[i]));
     array.range = {.offset = record.arrays[i], .bytes = bytes};
     array.checksums.resize(NumChunks(bytes));
-    ANYORDER_RETURN_IF_ERROR(file_.ReadAt(record.checksums[i], array.checksums.data(), sum_bytes));
+    RETURN_IF_ERROR(file_.ReadAt(record.checksums[i], array.checksums.data(), sum_bytes));
   }
   return absl::OkStatus();
 }
@@ -46,7 +46,7 @@ absl::Status Shard::Locate(const ShardRecord& record, uint64_t num_tokens, uint6
 absl::Status Shard::CheckMetadata(const Digest128& expected) const {
   std::vector<ByteRange> guarded;
   for (const Array& array : arrays_) guarded.push_back(array.range);
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 found, file_.DigestOutside(std::move(guarded)));
+  ASSIGN_OR_RETURN(const Digest128 found, file_.DigestOutside(std::move(guarded)));
   if (found == expected) return absl::OkStatus();
   return DataLoss("'", file_.path(),
                   "' is damaged, or a file of another dataset: its metadata have digest ",
@@ -59,7 +59,7 @@ absl::StatusOr<std::vector<uint8_t>> Shard::ReadChunk(ShardArray array, uint64_t
   ANYORDER_CHECK(chunk < checksums.size()) << chunk << " of " << checksums.size();
   const uint64_t begin = chunk * kChunkBytes;
   std::vector<uint8_t> bytes(std::min(kChunkBytes, range.bytes - begin));
-  ANYORDER_RETURN_IF_ERROR(file_.ReadAt(range.offset + begin, bytes.data(), bytes.size()));
+  RETURN_IF_ERROR(file_.ReadAt(range.offset + begin, bytes.data(), bytes.size()));
   const uint32_t sum = Crc32c(bytes.data(), static_cast<int64_t>(bytes.size()));
   if (sum == checksums[chunk]) return bytes;
   return DataLoss("'", file_.path(), "' dataset '", kShardArrayNames[array], "' chunk ", chunk,
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<uint8_t>> Shard::ReadChunk(ShardArray array, uint64_t
 absl::Status Shard::Verify() const {
   for (size_t array = 0; array < kNumShardArrays; ++array) {
     for (uint64_t chunk = 0; chunk < arrays_[array].checksums.size(); ++chunk)
-      ANYORDER_RETURN_IF_ERROR(ReadChunk(static_cast<ShardArray>(array), chunk).status());
+      RETURN_IF_ERROR(ReadChunk(static_cast<ShardArray>(array), chunk).status());
   }
   return file_.CheckDigest(digest_);
 }

@@ -74,8 +74,8 @@ absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& d
                                             const DatasetIndex& index) {
   const DatasetFile& entry = index.shards;
   const uint64_t num_shards = index.num_shards();
-  ANYORDER_ASSIGN_OR_RETURN(
-      StoredFile file, StoredFile::Open(fs, absl::StrCat(directory, "/", entry.file), entry.bytes));
+  ASSIGN_OR_RETURN(StoredFile file,
+                   StoredFile::Open(fs, absl::StrCat(directory, "/", entry.file), entry.bytes));
   Header header;
   const Header expected = HeaderFor(num_shards);
   if (entry.bytes != sizeof header + num_shards * kShardRecordBytes) {
@@ -83,8 +83,8 @@ absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& d
                     " bytes, which are not the records of ", num_shards,
                     " shards; restore it or prepare the data again");
   }
-  ANYORDER_RETURN_IF_ERROR(file.CheckDigest(entry.digest));
-  ANYORDER_RETURN_IF_ERROR(file.ReadAt(0, &header, sizeof header));
+  RETURN_IF_ERROR(file.CheckDigest(entry.digest));
+  RETURN_IF_ERROR(file.ReadAt(0, &header, sizeof header));
   if (std::memcmp(&header, &expected, sizeof header) != 0) {
     return DataLoss("'", file.path(), "' does not begin as the index of ", num_shards,
                     " shards does; prepare the data again");
@@ -95,7 +95,7 @@ absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& d
 absl::StatusOr<ShardRecord> ShardIndex::Read(uint64_t shard) const {
   ANYORDER_CHECK(shard < num_shards_) << shard << " of " << num_shards_;
   StoredRecord stored;
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       file_.ReadAt(kShardIndexHeaderBytes + shard * kShardRecordBytes, &stored, sizeof stored));
   ShardRecord record = {.bytes = stored.bytes,
                         .digest = Load(stored.digest),

@@ -56,21 +56,21 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
                                                                      const TextSource& text) {
   const ExamplesEntry& entry = *index.examples;
   const std::string path = absl::StrCat(directory, "/", entry.table.file);
-  ANYORDER_ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
+  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
   if (file.size() != ExampleTableBytes(index)) {
     return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
                     " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(index),
                     "; prepare the data again");
   }
   std::string table(file.size(), '\0');
-  ANYORDER_RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
+  RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
   if (DigestOf(table).Hex() != entry.table.digest) {
     return DataLoss("'", path,
                     "' is damaged: its digest is not that of dataset.json; "
                     "restore it or prepare the data again");
   }
   std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, path, std::move(table)));
-  ANYORDER_RETURN_IF_ERROR(examples->Check());
+  RETURN_IF_ERROR(examples->Check());
   return examples;
 }
 
@@ -119,7 +119,7 @@ absl::Status StoredExamples::Check() {
   if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts)
     return DataLoss("'", path_, "' does not name all its parts; prepare the data again");
   for (int64_t example = 0; example < num_examples(); ++example)
-    ANYORDER_RETURN_IF_ERROR(CheckExample(example));
+    RETURN_IF_ERROR(CheckExample(example));
   return absl::OkStatus();
 }
 
@@ -168,12 +168,12 @@ absl::Status StoredExamples::CheckLabel(int64_t example) const {
   if (std::isinf(ScoreOf(example))) return DataLoss("has score ", ScoreOf(example));
   if (task == ExampleTask::kSpans) return CheckAnswer(example);
   if (task != ExampleTask::kTokens) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(CheckPlace(example));
+  RETURN_IF_ERROR(CheckPlace(example));
   return CheckTags(example);
 }
 
 absl::Status StoredExamples::CheckAnswer(int64_t example) const {
-  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
+  ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
   const int64_t begin = outline.answer_begin;
   const int64_t end = outline.answer_end;
   const bool fits = outline.label == 1 ? 0 <= begin && begin < end && end <= outline.lengths[1]
@@ -229,7 +229,7 @@ absl::StatusOr<ExampleOutline> StoredExamples::Outline(int64_t example) const {
 }
 
 absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {
-  ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
+  ASSIGN_OR_RETURN(const ExampleOutline outline, Outline(example));
   Example result;
   result.label = outline.label;
   result.score = ScoreOf(example);
@@ -240,7 +240,7 @@ absl::StatusOr<Example> StoredExamples::ReadExample(int64_t example) const {
   for (const int64_t length : outline.lengths) {
     const auto begin = static_cast<int64_t>(At<uint64_t>(part_begins_, part++));
     std::vector<int32_t>& tokens = result.parts.emplace_back(static_cast<size_t>(length));
-    ANYORDER_RETURN_IF_ERROR(text_.ReadTokens(begin, begin + length, tokens.data()));
+    RETURN_IF_ERROR(text_.ReadTokens(begin, begin + length, tokens.data()));
   }
   return result;
 }

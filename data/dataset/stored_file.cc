@@ -21,7 +21,7 @@ absl::StatusOr<StoredFile> StoredFile::Open(FileSystem& fs, const std::string& p
   auto file = fs.OpenForRead(path);
   if (absl::IsNotFound(file.status()))
     return DataLoss("'", path, "' is missing but the dataset's index lists it", kAdvice);
-  ANYORDER_RETURN_IF_ERROR(file.status());
+  RETURN_IF_ERROR(file.status());
   const auto found = static_cast<uint64_t>((*file)->size());
   if (found == bytes && bytes > 0) return StoredFile(path, bytes, *std::move(file));
   return DataLoss("'", path, "' has ", found, " bytes but the dataset's index says ", bytes,
@@ -50,7 +50,7 @@ absl::StatusOr<Digest128> StoredFile::DigestOutside(std::vector<ByteRange> holes
     const uint64_t end = range.offset + range.bytes;
     for (uint64_t at = range.offset; at < end; at += buffer.size()) {
       buffer.resize(std::min(kBufferBytes, end - at));
-      ANYORDER_RETURN_IF_ERROR(ReadAt(at, buffer.data(), buffer.size()));
+      RETURN_IF_ERROR(ReadAt(at, buffer.data(), buffer.size()));
       digest.Update(buffer);
     }
   }
@@ -58,7 +58,7 @@ absl::StatusOr<Digest128> StoredFile::DigestOutside(std::vector<ByteRange> holes
 }
 
 absl::Status StoredFile::CheckDigest(const std::string& expected_hex) const {
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOutside({}));
+  ASSIGN_OR_RETURN(const Digest128 digest, DigestOutside({}));
   if (digest.Hex() == expected_hex) return absl::OkStatus();
   return DataLoss("'", path_, "' is damaged: it has digest ", digest.Hex(),
                   " but the dataset's index says ", expected_hex, kAdvice);

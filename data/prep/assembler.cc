@@ -111,7 +111,7 @@ absl::Status CopySentences(absl::Span<const char> stored, uint64_t token_bytes,
     std::memcpy(&count, stored.data(), sizeof count);
     stored.remove_prefix(sizeof count);
     ANYORDER_CHECK(stored.size() >= count * token_bytes) << "sentence cut, count=" << count;
-    ANYORDER_RETURN_IF_ERROR(shards.AddSentence(stored.first(count * token_bytes)));
+    RETURN_IF_ERROR(shards.AddSentence(stored.first(count * token_bytes)));
     stored.remove_prefix(count * token_bytes);
   }
   return absl::OkStatus();
@@ -124,7 +124,7 @@ absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>
   AssemblyDecisions decisions;
   Decider decider(options, decisions);
   for (const std::string& path : unit_paths) {
-    ANYORDER_ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/true));
+    ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/true));
     AddCounts(unit.counts(), decisions.totals);
     for (const DocumentPart& part : unit.parts()) decider.Add(part);
   }
@@ -145,18 +145,18 @@ absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_p
   bool is_kept = false;
   bool needs_end = false;  // a kept document waits for its <eod>
   for (const std::string& path : unit_paths) {
-    ANYORDER_ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/false));
+    ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/false));
     for (const DocumentPart& part : unit.parts()) {
       if (counter.Begins(part)) {
-        if (std::exchange(needs_end, false)) ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
+        if (std::exchange(needs_end, false)) RETURN_IF_ERROR(shards.EndDocument());
         is_kept = decisions.keep[next_document++];
         needs_end = is_kept;
       }
       if (!is_kept) continue;
-      ANYORDER_RETURN_IF_ERROR(CopySentences(unit.sentences(part), token_bytes, shards));
+      RETURN_IF_ERROR(CopySentences(unit.sentences(part), token_bytes, shards));
     }
   }
-  if (needs_end) ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
+  if (needs_end) RETURN_IF_ERROR(shards.EndDocument());
   return shards.Finish();
 }
 

@@ -61,7 +61,7 @@ class CompressedSource : public ByteSource {
   // Refills an empty buffer. False at the end of the file.
   absl::StatusOr<bool> Refill() {
     if (begin_ < end_) return true;
-    ANYORDER_ASSIGN_OR_RETURN(end_, stored_->Read(buffer_.data(), buffer_.size()));
+    ASSIGN_OR_RETURN(end_, stored_->Read(buffer_.data(), buffer_.size()));
     begin_ = 0;
     return end_ > 0;
   }
@@ -84,7 +84,7 @@ class GzipSource : public CompressedSource {
   absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
     if (!is_ready_) return absl::ResourceExhaustedError("zlib: out of memory");
     while (true) {
-      ANYORDER_ASSIGN_OR_RETURN(const bool more, Refill());
+      ASSIGN_OR_RETURN(const bool more, Refill());
       if (!more && !inside_member_) return size_t{0};
       if (!more) return Damaged(path(), "truncated", "gzip data ends inside a member");
       inside_member_ = true;
@@ -120,7 +120,7 @@ class ZstdSource : public CompressedSource {
   absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
     if (context_ == nullptr) return absl::ResourceExhaustedError("zstd: out of memory");
     while (true) {
-      ANYORDER_ASSIGN_OR_RETURN(const bool more, Refill());
+      ASSIGN_OR_RETURN(const bool more, Refill());
       ZSTD_inBuffer input{buffer_.data(), end_, begin_};
       ZSTD_outBuffer output{out, capacity, 0};
       // Called at the end of the file too: the decoder may still hold output.
@@ -210,8 +210,8 @@ class DecodingSource : public ByteSource {
       : stored_(std::move(stored)), path_(std::move(path)) {}
 
   absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
-    if (!std::exchange(has_begun_, true)) ANYORDER_RETURN_IF_ERROR(Begin());
-    if (decoder_) ANYORDER_RETURN_IF_ERROR(Refill());
+    if (!std::exchange(has_begun_, true)) RETURN_IF_ERROR(Begin());
+    if (decoder_) RETURN_IF_ERROR(Refill());
     if (next_ == ready_.size()) return decoder_ ? size_t{0} : stored_->Read(out, capacity);
     const size_t count = ready_.copy(out, capacity, next_);
     next_ += count;
@@ -226,7 +226,7 @@ class DecodingSource : public ByteSource {
     char head[4];
     size_t held = 0;
     while (held < sizeof head) {
-      ANYORDER_ASSIGN_OR_RETURN(const size_t got, stored_->Read(head + held, sizeof head - held));
+      ASSIGN_OR_RETURN(const size_t got, stored_->Read(head + held, sizeof head - held));
       if (got == 0) break;
       held += got;
     }
@@ -248,7 +248,7 @@ class DecodingSource : public ByteSource {
       ready_.clear();
       next_ = 0;
       buffer_.resize(kStoredBufferBytes);
-      ANYORDER_ASSIGN_OR_RETURN(const size_t got, stored_->Read(buffer_.data(), buffer_.size()));
+      ASSIGN_OR_RETURN(const size_t got, stored_->Read(buffer_.data(), buffer_.size()));
       decoder_->Decode({buffer_.data(), got}, ready_);
       has_ended_ = got == 0;
       if (has_ended_) decoder_->Finish(ready_);

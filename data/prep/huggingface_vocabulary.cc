@@ -44,12 +44,11 @@ class TokenizerJson {
     continues_with_hashes_ = type != nullptr && *type == "WordPiece";
     const Json* const vocab = FindMember(*model, "vocab");
     if (vocab == nullptr) return Damaged("its model has no vocabulary");
-    ANYORDER_RETURN_IF_ERROR(vocab->is_array() ? ReadList(*vocab) : ReadMap(*vocab));
+    RETURN_IF_ERROR(vocab->is_array() ? ReadList(*vocab) : ReadMap(*vocab));
     if (const Json* const added = FindMember(root, "added_tokens", &Json::is_array)) {
       for (const Json& token : *added) {
         if (!token.is_object()) return Damaged("an entry of added_tokens is not an object");
-        ANYORDER_RETURN_IF_ERROR(
-            AddToken(token.value("content", Json()), token.value("id", Json())));
+        RETURN_IF_ERROR(AddToken(token.value("content", Json()), token.value("id", Json())));
       }
     }
     return absl::OkStatus();
@@ -62,10 +61,10 @@ class TokenizerJson {
         int64_t id = -1;
         if (!absl::SimpleAtoi(key, &id) || !token.is_object())
           return Damaged("added_tokens_decoder of tokenizer_config.json is not by ids");
-        ANYORDER_RETURN_IF_ERROR(AddToken(token.value("content", Json()), id));
+        RETURN_IF_ERROR(AddToken(token.value("content", Json()), id));
       }
     }
-    for (const auto& [content, id] : added.items()) ANYORDER_RETURN_IF_ERROR(AddToken(content, id));
+    for (const auto& [content, id] : added.items()) RETURN_IF_ERROR(AddToken(content, id));
     return absl::OkStatus();
   }
 
@@ -112,14 +111,14 @@ class TokenizerJson {
 
   absl::Status AddToken(const Json& content, const Json& id) {
     if (!content.is_string()) return Damaged("an added token has no content");
-    ANYORDER_RETURN_IF_ERROR(Add(content.get<std::string>(), id));
+    RETURN_IF_ERROR(Add(content.get<std::string>(), id));
     added_.emplace(content.get<std::string>(), id.get<int32_t>());
     return absl::OkStatus();
   }
 
   absl::Status ReadMap(const Json& vocab) {
     if (!vocab.is_object()) return Damaged("its vocabulary is neither an object nor a list");
-    for (const auto& [piece, id] : vocab.items()) ANYORDER_RETURN_IF_ERROR(Add(piece, id));
+    for (const auto& [piece, id] : vocab.items()) RETURN_IF_ERROR(Add(piece, id));
     return absl::OkStatus();
   }
 
@@ -129,7 +128,7 @@ class TokenizerJson {
       const Json& entry = vocab[i];
       if (!entry.is_array() || entry.empty() || !entry[0].is_string())
         return Damaged("entry ", i, " of its vocabulary is not a piece with a score");
-      ANYORDER_RETURN_IF_ERROR(Add(entry[0].get<std::string>(), i));
+      RETURN_IF_ERROR(Add(entry[0].get<std::string>(), i));
     }
     return absl::OkStatus();
   }
@@ -170,14 +169,12 @@ absl::StatusOr<HuggingFaceVocabulary> ParseHuggingFace(const std::string& json,
                                                        const std::string& added_tokens,
                                                        const std::string& name) {
   TokenizerJson reader(name);
-  ANYORDER_RETURN_IF_ERROR(reader.ReadModel(json));
-  ANYORDER_ASSIGN_OR_RETURN(const Json settings,
-                            ParseNeighbour(config, "tokenizer_config.json", name));
-  ANYORDER_ASSIGN_OR_RETURN(const Json special,
-                            ParseNeighbour(special_tokens, "special_tokens_map.json", name));
-  ANYORDER_ASSIGN_OR_RETURN(const Json added,
-                            ParseNeighbour(added_tokens, "added_tokens.json", name));
-  ANYORDER_RETURN_IF_ERROR(reader.ReadAdded(settings, added));
+  RETURN_IF_ERROR(reader.ReadModel(json));
+  ASSIGN_OR_RETURN(const Json settings, ParseNeighbour(config, "tokenizer_config.json", name));
+  ASSIGN_OR_RETURN(const Json special,
+                   ParseNeighbour(special_tokens, "special_tokens_map.json", name));
+  ASSIGN_OR_RETURN(const Json added, ParseNeighbour(added_tokens, "added_tokens.json", name));
+  RETURN_IF_ERROR(reader.ReadAdded(settings, added));
   reader.ReadRoles(settings, special);
   return reader.Finish();
 }

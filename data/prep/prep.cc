@@ -19,7 +19,6 @@
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_index.h"
 #include "data/prep/assembler.h"
-#include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
 #include "data/prep/worker_pool.h"
@@ -55,7 +54,7 @@ absl::Status Validate(const PrepOptions& options) {
         "--min-count ", vocabulary.min_count,
         " must be 1 or more, and needs --vocab-type word or char: pieces are not counted");
   }
-  ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
+  RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
   const bool has_slices = options.part == PrepPart::kSlice || options.part == PrepPart::kMerge;
   if (has_slices && (options.num_slices < 1 || options.num_slices > kMaxSlices))
     return refuse(options.num_slices, " slices are not in the range 1 to ", kMaxSlices);
@@ -120,14 +119,13 @@ class Preparation {
 
   absl::StatusOr<PrepSummary> Run() {
     const ProgressLine total("", 0, true);
-    ANYORDER_RETURN_IF_ERROR(Validate(options_));
-    ANYORDER_ASSIGN_OR_RETURN(given_, ReadGiven(options_));
-    ANYORDER_RETURN_IF_ERROR(FindFiles());
+    RETURN_IF_ERROR(Validate(options_));
+    ASSIGN_OR_RETURN(given_, ReadGiven(options_));
+    RETURN_IF_ERROR(FindFiles());
     // At once, too: whether Python has what is needed.
     if (IsAsWritten() && options_.part != PrepPart::kMerge)
-      ANYORDER_RETURN_IF_ERROR(
-          TokenizerProcess::Start(options_.tokenizer_script, given_->path).status());
-    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Stage());
+      RETURN_IF_ERROR(TokenizerProcess::Start(options_.tokenizer_script, given_->path).status());
+    ASSIGN_OR_RETURN(Staging staging, Stage());
     staging_.emplace(std::move(staging));
     const absl::Status status = Work();
     if (!status.ok()) {
@@ -149,7 +147,7 @@ class Preparation {
   bool IsAsWritten() const { return given_ && given_->is_hugging_face(); }
 
   absl::Status FindFiles() {
-    ANYORDER_ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
+    ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
     files_ = std::move(found.files);
     summary_.files_read = files_.size();
     summary_.left_out = std::move(found.left_out);
@@ -162,36 +160,36 @@ class Preparation {
     if (options_.part == PrepPart::kSlice)
       return Staging::Join(options_.output,
                            absl::StrCat(options_.slice, "-of-", options_.num_slices));
-    ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
+    ASSIGN_OR_RETURN(Staging staging, Staging::Open(options_.output));
     if (options_.part != PrepPart::kMerge || staging.has_plan()) return staging;
-    ANYORDER_RETURN_IF_ERROR(staging.Remove());
+    RETURN_IF_ERROR(staging.Remove());
     return FailedPrecondition("no preparation is planned in '", options_.output,
                               "'; run it with --plan, then with --slice");
   }
 
   absl::Status Work() {
     const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
-    ANYORDER_RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
-    ANYORDER_RETURN_IF_ERROR(BindPlan());
+    RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
+    RETURN_IF_ERROR(BindPlan());
     summary_.text_bytes = text_bytes_;
     summary_.workers = options_.workers;
     summary_.num_units = UnitsOfPart().size();
     if (!staging_->IsPublished()) {
-      ANYORDER_RETURN_IF_ERROR(ObtainModel());
+      RETURN_IF_ERROR(ObtainModel());
       if (options_.part == PrepPart::kPlan) return absl::OkStatus();
       if (options_.part == PrepPart::kMerge) {
-        ANYORDER_RETURN_IF_ERROR(CheckSlices());
+        RETURN_IF_ERROR(CheckSlices());
       } else {
-        ANYORDER_RETURN_IF_ERROR(EncodeUnits());
+        RETURN_IF_ERROR(EncodeUnits());
       }
       if (options_.part == PrepPart::kSlice) return absl::OkStatus();
-      ANYORDER_RETURN_IF_ERROR(Assemble());
-      ANYORDER_RETURN_IF_ERROR(staging_->Publish());
+      RETURN_IF_ERROR(Assemble());
+      RETURN_IF_ERROR(staging_->Publish());
     }
     // What is published is the merge's to finish.
     if (options_.part == PrepPart::kPlan || options_.part == PrepPart::kSlice)
       return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(Summarize());
+    RETURN_IF_ERROR(Summarize());
     return staging_->Remove();
   }
 
@@ -211,12 +209,12 @@ class Preparation {
     const uint64_t unit_bytes = UnitBytes(stored_bytes_);
     ProgressLine progress("scan", stored_bytes_, options_.quiet);
     const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      ANYORDER_ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
+      ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
       return SerializeScan(scan);
     };
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> scans,
-                              RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
-                                           [&](uint64_t bytes) { progress.Update(bytes); }));
+    ASSIGN_OR_RETURN(const std::vector<std::string> scans,
+                     RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
+                                  [&](uint64_t bytes) { progress.Update(bytes); }));
     std::vector<ScannedFile> parsed;
     for (const std::string& scan : scans) parsed.push_back(ParseScan(scan));
     TakeScans(parsed);
@@ -230,9 +228,9 @@ class Preparation {
       return FailedPrecondition("the work in '", staging_->folder(),
                                 "' was not planned to be split; run it with --plan, too");
     }
-    ANYORDER_RETURN_IF_ERROR(text.status());
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
-                              ParseScans(*text, staging_->ScanPath(), files_));
+    RETURN_IF_ERROR(text.status());
+    ASSIGN_OR_RETURN(const std::vector<ScannedFile> scans,
+                     ParseScans(*text, staging_->ScanPath(), files_));
     TakeScans(scans);
     return absl::OkStatus();
   }
@@ -267,7 +265,7 @@ class Preparation {
     for (size_t i = 0; i < files_.size(); ++i)
       identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
     summary_.resumed = staging_->has_plan();
-    ANYORDER_RETURN_IF_ERROR(staging_->BindPlan(identity));
+    RETURN_IF_ERROR(staging_->BindPlan(identity));
     // Only now: another plan's slices must find theirs as it was.
     return scan_for_slices_.empty() ? absl::OkStatus()
                                     : WriteFileAtomically(staging_->ScanPath(), scan_for_slices_);
@@ -276,7 +274,7 @@ class Preparation {
   absl::Status ObtainModel() {
     std::string model;
     if (staging_->Exists(staging_->ModelPath())) {
-      ANYORDER_ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath()));
+      ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath()));
     } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
       return FailedPrecondition("the plan in '", staging_->folder(),
                                 "' has no vocabulary yet; run --plan to its end");
@@ -284,15 +282,14 @@ class Preparation {
       if (given_) {
         model = given_->bytes;
       } else {
-        ANYORDER_ASSIGN_OR_RETURN(model, TrainModel());
+        ASSIGN_OR_RETURN(model, TrainModel());
       }
-      ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model));
+      RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model));
     }
     if (given_) vocabulary_ = *given_;
     if (IsAsWritten()) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(
-        Tokenizer tokenizer,
-        given_ ? Tokenizer::LoadOther(*given_) : Tokenizer::Load(model, staging_->ModelPath()));
+    ASSIGN_OR_RETURN(Tokenizer tokenizer, given_ ? Tokenizer::LoadOther(*given_)
+                                                 : Tokenizer::Load(model, staging_->ModelPath()));
     if (!given_) vocabulary_ = VocabularyOf(tokenizer, std::move(model), "");
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
@@ -318,18 +315,17 @@ class Preparation {
     const double fraction = SampledFraction(sampled);
     const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
       const Unit& unit = units_[i];
-      ANYORDER_RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
-                                          staging_->SamplePath(i), done));
+      RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
+                                 staging_->SamplePath(i), done));
       return std::string();
     };
     {
       // Units are alike in size.
       const uint64_t expected = text_bytes_ / std::max<size_t>(1, units_.size()) * sampled.size();
       ProgressLine progress("sample", expected, options_.quiet);
-      ANYORDER_RETURN_IF_ERROR(
-          RunInWorkers(options_.workers, sampled, sample_one, [&](uint64_t bytes) {
-            progress.Update(bytes);
-          }).status());
+      RETURN_IF_ERROR(RunInWorkers(options_.workers, sampled, sample_one, [&](uint64_t bytes) {
+                        progress.Update(bytes);
+                      }).status());
     }
     // In a process of its own, so that its memory, 25 times the sample, is given back before
     // encoding.
@@ -359,8 +355,7 @@ class Preparation {
                     : "vocabulary: at most %llu entries\n",
                 static_cast<unsigned long long>(options_.vocabulary.size));
     }
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> models,
-                              RunInWorkers(1, {0}, train, nullptr));
+    ASSIGN_OR_RETURN(const std::vector<std::string> models, RunInWorkers(1, {0}, train, nullptr));
     for (const size_t i : sampled) ::unlink(staging_->SamplePath(i).c_str());
     return models[0];
   }
@@ -400,8 +395,8 @@ class Preparation {
       return EncodeUnit(file, unit.range, options_.text, *tokenizer_, out_path, done);
     // One for all units of the worker; it ends with it.
     if (process_ == nullptr) {
-      ANYORDER_ASSIGN_OR_RETURN(
-          process_, TokenizerProcess::Start(options_.tokenizer_script, staging_->ModelPath()));
+      ASSIGN_OR_RETURN(process_,
+                       TokenizerProcess::Start(options_.tokenizer_script, staging_->ModelPath()));
     }
     return EncodeUnitAsWritten(file, unit.range, options_.text, *process_, vocabulary_.size,
                                out_path, done);
@@ -413,7 +408,7 @@ class Preparation {
       if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
     }
     const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      ANYORDER_RETURN_IF_ERROR(EncodeOne(units_[i], staging_->UnitPath(i), done));
+      RETURN_IF_ERROR(EncodeOne(units_[i], staging_->UnitPath(i), done));
       return std::string();
     };
     // Units are alike in size, so their share of the whole estimates what is left to do.
@@ -423,8 +418,7 @@ class Preparation {
       summary_.encoded_bytes = bytes;
       progress.Update(bytes);
     };
-    ANYORDER_RETURN_IF_ERROR(
-        RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
+    RETURN_IF_ERROR(RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
     summary_.encode_seconds = progress.Seconds();
     summary_.units_encoded = missing.size();
     return absl::OkStatus();
@@ -433,8 +427,7 @@ class Preparation {
   absl::Status Assemble() {
     std::vector<std::string> paths;
     for (size_t i = 0; i < units_.size(); ++i) paths.push_back(staging_->UnitPath(i));
-    ANYORDER_ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
-                              DecideDocuments(paths, options_.text));
+    ASSIGN_OR_RETURN(const AssemblyDecisions decisions, DecideDocuments(paths, options_.text));
     std::map<std::string, uint64_t> counts{
         {"text_bytes", decisions.totals.text.bytes},
         {"documents_kept", decisions.num_documents},
@@ -454,13 +447,11 @@ class Preparation {
       is_hopeless_ = true;
       return absl::DataLossError(NoneLeft(read, counts));
     }
-    ANYORDER_RETURN_IF_ERROR(
-        StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
-    ANYORDER_ASSIGN_OR_RETURN(
-        DatasetIndex index,
-        WriteDataset(paths, decisions, staging_->OutFolder(),
-                     StartIndex(vocabulary_, options_.shard_tokens, decisions.corpus_digest),
-                     vocabulary_.is_start_piece));
+    RETURN_IF_ERROR(StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
+    ASSIGN_OR_RETURN(DatasetIndex index, WriteDataset(paths, decisions, staging_->OutFolder(),
+                                                      StartIndex(vocabulary_, options_.shard_tokens,
+                                                                 decisions.corpus_digest),
+                                                      vocabulary_.is_start_piece));
     index.settings = Settings(options_, IsAsWritten());
     index.counts = std::move(counts);
     return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
@@ -468,13 +459,13 @@ class Preparation {
   }
 
   absl::Status Summarize() {
-    ANYORDER_ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
+    ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
     const DatasetIndex& index = summary_.index;
     summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes + index.shards.bytes;
-    ANYORDER_ASSIGN_OR_RETURN(const ShardIndex shards,
-                              ShardIndex::Open(*FileSystem::Posix(), options_.output, index));
+    ASSIGN_OR_RETURN(const ShardIndex shards,
+                     ShardIndex::Open(*FileSystem::Posix(), options_.output, index));
     for (uint64_t shard = 0; shard < shards.num_shards(); ++shard) {
-      ANYORDER_ASSIGN_OR_RETURN(const ShardRecord record, shards.Read(shard));
+      ASSIGN_OR_RETURN(const ShardRecord record, shards.Read(shard));
       summary_.dataset_bytes += record.bytes;
     }
     return absl::OkStatus();
@@ -499,9 +490,9 @@ class Preparation {
 }  // namespace
 
 absl::Status CheckPrep(const PrepOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(Validate(options));
-  ANYORDER_RETURN_IF_ERROR(ReadGiven(options).status());
-  ANYORDER_RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
+  RETURN_IF_ERROR(Validate(options));
+  RETURN_IF_ERROR(ReadGiven(options).status());
+  RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
   return Staging::Check(options.output);
 }
 

@@ -204,7 +204,7 @@ absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
     if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
     if (error) return ErrnoStatus("open", path, error.value());
     if (fs::is_directory(status)) {
-      ANYORDER_RETURN_IF_ERROR(AddDirectory(path, use, input));
+      RETURN_IF_ERROR(AddDirectory(path, use, input));
       continue;
     }
     InputFile file;
@@ -251,13 +251,12 @@ std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_
 
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress) {
-  ANYORDER_ASSIGN_OR_RETURN(auto source,
-                            OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
   ScannedFile scan;
   Cutter cutter(unit_bytes);
   std::vector<char> buffer(256 << 10);
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
+    ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
     if (got == 0) break;
     scan.text_bytes += got;
     if (MayBeCut(file, *source)) cutter.Consume({buffer.data(), got});

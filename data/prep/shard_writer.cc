@@ -33,7 +33,7 @@ void SetBits(std::vector<uint8_t>& bits, uint64_t begin, uint64_t end) {
 // Adds a dataset and its checksums.
 absl::Status AddGuarded(Hdf5ImageWriter& image, const std::string& name, uint32_t element_bytes,
                         const std::vector<uint64_t>& shape, const void* values) {
-  ANYORDER_RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
+  RETURN_IF_ERROR(image.AddDataset(name, element_bytes, shape, values));
   uint64_t bytes = element_bytes;
   for (const uint64_t dim : shape) bytes *= dim;
   std::vector<uint32_t> checksums;
@@ -74,7 +74,7 @@ int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
 
 absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
                                       const std::string& bytes) {
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory, "/", name), bytes));
   return DatasetFile{.file = name, .bytes = bytes.size(), .digest = DigestOf(bytes).Hex()};
 }
 
@@ -119,7 +119,7 @@ absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
 absl::Status ShardWriter::EndDocument() {
   char eod[4];
   std::memcpy(eod, &index_.vocab_ids.eod, sizeof eod);
-  ANYORDER_RETURN_IF_ERROR(Append({eod, index_.token_bytes}, !next_flag_));
+  RETURN_IF_ERROR(Append({eod, index_.token_bytes}, !next_flag_));
   starts_document_ = true;
   return absl::OkStatus();
 }
@@ -148,29 +148,28 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
     if (std::exchange(starts_document_, false)) SetBits(document_starts_, filled_, filled_ + 1);
     filled_ += take;
     ids.remove_prefix(taken.size());
-    if (filled_ == index_.shard_tokens) ANYORDER_RETURN_IF_ERROR(WriteShard());
+    if (filled_ == index_.shard_tokens) RETURN_IF_ERROR(WriteShard());
   }
   return absl::OkStatus();
 }
 
 absl::Status ShardWriter::WriteShard() {
-  ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
+  ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
   const uint64_t bits = BitmapBytes(filled_);
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(index_.token_bytes),
-                                      {filled_}, tokens_.data()));
+  RETURN_IF_ERROR(AddGuarded(image, kTokens, static_cast<uint32_t>(index_.token_bytes), {filled_},
+                             tokens_.data()));
   for (const auto& [name, bitmap] : {std::pair{kSentenceFlags, &sentence_flags_},
                                      {kDocumentStarts, &document_starts_},
                                      {kWordStarts, &word_starts_}}) {
-    ANYORDER_RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data()));
+    RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data()));
   }
   const std::pair<const char*, uint64_t> numbers[] = {
       {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.num_shards()},
       {kAttrFirstToken, index_.num_tokens}, {kAttrNumTokens, filled_},
       {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, index_.vocab_size}};
-  for (const auto& [name, value] : numbers)
-    ANYORDER_RETURN_IF_ERROR(image.AddAttribute(name, value));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
+  for (const auto& [name, value] : numbers) RETURN_IF_ERROR(image.AddAttribute(name, value));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
   return StoreShard(image);
 }
 
@@ -183,9 +182,9 @@ absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
         {.offset = record.arrays[i],
          .bytes = ShardArrayBytes(static_cast<ShardArray>(i), filled_, index_.token_bytes)});
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+  ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
   const std::string name = ShardFileName(static_cast<int64_t>(shards_.num_shards()));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory_, "/", name), bytes));
+  RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory_, "/", name), bytes));
   record.bytes = bytes.size();
   record.digest = DigestOf(bytes);
   record.metadata_digest = DigestOutside(bytes, std::move(guarded));
@@ -195,10 +194,9 @@ absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
 }
 
 absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
-  if (filled_ > 0) ANYORDER_RETURN_IF_ERROR(WriteShard());
-  ANYORDER_ASSIGN_OR_RETURN(index_.shards,
-                            StoreFile(directory_, kShardIndexFile, shards_.Finish()));
-  ANYORDER_RETURN_IF_ERROR(WriteLanes());
+  if (filled_ > 0) RETURN_IF_ERROR(WriteShard());
+  ASSIGN_OR_RETURN(index_.shards, StoreFile(directory_, kShardIndexFile, shards_.Finish()));
+  RETURN_IF_ERROR(WriteLanes());
   return index_;
 }
 
@@ -213,18 +211,18 @@ absl::Status ShardWriter::WriteLanes() {
     forward.insert(forward.end(), {begin, end});
     backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
   }
-  ANYORDER_ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data()));
-  ANYORDER_RETURN_IF_ERROR(AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data()));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
-  ANYORDER_RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
+  ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
+  RETURN_IF_ERROR(AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data()));
+  RETURN_IF_ERROR(AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data()));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
+  RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
   index_.lanes_forward = image.offsets().at(kLanesForward);
   index_.lanes_backward = image.offsets().at(kLanesBackward);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  ANYORDER_ASSIGN_OR_RETURN(index_.lanes, StoreFile(directory_, kLanesFile, bytes));
+  ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
+  ASSIGN_OR_RETURN(index_.lanes, StoreFile(directory_, kLanesFile, bytes));
   return absl::OkStatus();
 }
 

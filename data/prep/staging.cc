@@ -104,8 +104,8 @@ void AddTokenizer(const DatasetVocabulary& vocabulary, PlanIdentity& identity) {
 
 absl::Status PublishWhole(const std::string& output, const PlanIdentity& identity,
                           const std::function<absl::Status(const std::string& folder)>& write) {
-  ANYORDER_ASSIGN_OR_RETURN(Staging staging, Staging::Open(output));
-  ANYORDER_RETURN_IF_ERROR(staging.BindPlan(identity));
+  ASSIGN_OR_RETURN(Staging staging, Staging::Open(output));
+  RETURN_IF_ERROR(staging.BindPlan(identity));
   absl::Status status;
   if (!staging.IsPublished()) {
     status = write(staging.OutFolder());
@@ -121,17 +121,17 @@ Staging::Staging(const std::string& output)
 std::string Staging::PlanPath() const { return absl::StrCat(folder_, "/", kPlanFile); }
 
 absl::StatusOr<Staging> Staging::Open(const std::string& output) {
-  ANYORDER_RETURN_IF_ERROR(Check(output));
+  RETURN_IF_ERROR(Check(output));
   std::error_code error;
   Staging staging(output);
   staging.made_output_ = !fs::exists(output, error);
   fs::create_directories(staging.OutFolder(), error);
   if (error) return ErrnoStatus("create", staging.folder_, error.value());
-  ANYORDER_ASSIGN_OR_RETURN(
-      UniqueFd lock, TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
+  ASSIGN_OR_RETURN(UniqueFd lock,
+                   TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
   staging.locks_.push_back(std::move(lock));
   // Again, now that nobody else can be at work.
-  ANYORDER_RETURN_IF_ERROR(Check(output));
+  RETURN_IF_ERROR(Check(output));
   staging.has_plan_ = staging.Exists(staging.PlanPath());
   return staging;
 }
@@ -144,8 +144,8 @@ absl::Status Staging::Check(const std::string& output) {
   if (!fs::is_directory(status))
     return AlreadyExists("--output '", output, "' is not a directory; choose another");
   const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                            FileSystem::Posix()->ListDirectory(output));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   FileSystem::Posix()->ListDirectory(output));
   for (const std::string& name : names) {
     if (name == kFolder || (is_ours && IsDatasetFile(name))) continue;
     return AlreadyExists("--output '", output, "' is not empty (it holds '", name,
@@ -155,7 +155,7 @@ absl::Status Staging::Check(const std::string& output) {
 }
 
 absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
-  ANYORDER_RETURN_IF_ERROR(Check(output));
+  RETURN_IF_ERROR(Check(output));
   Staging staging(output);
   staging.has_plan_ = staging.Exists(staging.PlanPath());
   if (!staging.has_plan_) {
@@ -164,11 +164,10 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
   }
   for (const auto& [name, kind] :
        {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
-    ANYORDER_ASSIGN_OR_RETURN(
-        UniqueFd lock,
-        TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
-                 kind == LOCK_SH ? absl::StrCat("'", output, "'")
-                                 : absl::StrCat("slice ", slice, " of '", output, "'")));
+    ASSIGN_OR_RETURN(UniqueFd lock, TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
+                                             kind == LOCK_SH ? absl::StrCat("'", output, "'")
+                                                             : absl::StrCat("slice ", slice,
+                                                                            " of '", output, "'")));
     staging.locks_.push_back(std::move(lock));
   }
   return staging;
@@ -176,11 +175,11 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
 
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {
   if (!has_plan_) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), PlanJson(identity).dump(1)));
+    RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), PlanJson(identity).dump(1)));
     has_plan_ = true;
     return FileSystem::Posix()->SyncDirectory(output_);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
   return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
                       absl::StrCat("; repeat the first command to continue, or delete '", folder_,
                                    "' to start over"));
@@ -205,14 +204,13 @@ absl::Status Staging::Publish() {
   const auto move = [&](const std::string& name) {
     return files->Rename(JoinPath(OutFolder(), name), JoinPath(output_, name));
   };
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                            files->ListDirectory(OutFolder()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, files->ListDirectory(OutFolder()));
   for (const std::string& name : names) {
-    if (IsDatasetFile(name) && name != kIndexFile) ANYORDER_RETURN_IF_ERROR(move(name));
+    if (IsDatasetFile(name) && name != kIndexFile) RETURN_IF_ERROR(move(name));
   }
-  ANYORDER_RETURN_IF_ERROR(files->SyncDirectory(output_));
+  RETURN_IF_ERROR(files->SyncDirectory(output_));
   // dataset.json makes it a dataset, so it must not become durable before what it lists.
-  ANYORDER_RETURN_IF_ERROR(move(kIndexFile));
+  RETURN_IF_ERROR(move(kIndexFile));
   return files->SyncDirectory(output_);
 }
 

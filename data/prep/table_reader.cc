@@ -27,13 +27,13 @@ absl::StatusOr<bool> TableReader::AddLine(std::string_view line, uint64_t number
     row_line_ = number;
     row_bytes_ = 0;
   }
-  ANYORDER_RETURN_IF_ERROR(AddCells(line));
+  RETURN_IF_ERROR(AddCells(line));
   row_bytes_ += line.size();
   if (place_ == Place::kQuoted && row_bytes_ > kMaxJsonLineBytes) return Finish();
   if (place_ == Place::kQuoted) return false;
   if (columns_.empty()) {
     const bool is_header = options_.has_header;
-    ANYORDER_RETURN_IF_ERROR(TakeHeader());
+    RETURN_IF_ERROR(TakeHeader());
     if (is_header) return false;
   }
   if (cells_.size() == columns_.size()) return true;

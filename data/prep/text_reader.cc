@@ -71,13 +71,13 @@ class TextParser {
   absl::Status OnTxtPiece(const TextPiece& piece) {
     if (piece.starts_line && !piece.ends_line) ++counts_.long_lines;
     std::string_view text = piece.text;
-    ANYORDER_RETURN_IF_ERROR(Validate(text));
+    RETURN_IF_ERROR(Validate(text));
     if (piece.is_line() && IsBlank(text)) return sink_.OnDocumentEnd();
     return Emit(text);
   }
 
   absl::Status OnJsonLine(std::string_view text) {
-    ANYORDER_RETURN_IF_ERROR(Validate(text));
+    RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
     const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
     if (record.is_discarded())
@@ -91,22 +91,21 @@ class TextParser {
     if (field == record.end())
       return Bad("the object has no field '", name, "'; pass the right name with --text-field");
     if (!field->is_string()) return Bad("the field '", name, "' is not a string");
-    ANYORDER_RETURN_IF_ERROR(EmitLines(field->get_ref<const std::string&>()));
+    RETURN_IF_ERROR(EmitLines(field->get_ref<const std::string&>()));
     return sink_.OnDocumentEnd();
   }
 
   absl::Status OnTableLine(std::string_view text) {
-    ANYORDER_RETURN_IF_ERROR(Validate(text));
-    ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line_));
+    RETURN_IF_ERROR(Validate(text));
+    ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line_));
     if (!is_row) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(const size_t column,
-                              table_.FindColumn(options_.text_field, "--text-field"));
-    ANYORDER_RETURN_IF_ERROR(EmitLines(table_.cells()[column]));
+    ASSIGN_OR_RETURN(const size_t column, table_.FindColumn(options_.text_field, "--text-field"));
+    RETURN_IF_ERROR(EmitLines(table_.cells()[column]));
     return sink_.OnDocumentEnd();
   }
 
   absl::Status EmitLines(std::string_view text) {
-    ANYORDER_RETURN_IF_ERROR(Validate(text));  // \u0000 is the one fault JSON lets through
+    RETURN_IF_ERROR(Validate(text));  // \u0000 is the one fault JSON lets through
     if (options_.verbatim) return EmitAsWritten(text);
     while (!text.empty()) {
       const size_t newline = std::min(text.find('\n'), text.size());
@@ -115,10 +114,10 @@ class TextParser {
       if (line.size() > kMaxSentenceBytes) ++counts_.long_lines;
       while (line.size() > kMaxSentenceBytes) {
         const size_t cut = CutLength(line);
-        ANYORDER_RETURN_IF_ERROR(Emit(line.substr(0, cut)));
+        RETURN_IF_ERROR(Emit(line.substr(0, cut)));
         line.remove_prefix(cut);
       }
-      ANYORDER_RETURN_IF_ERROR(Emit(line));
+      RETURN_IF_ERROR(Emit(line));
     }
     return absl::OkStatus();
   }
@@ -127,7 +126,7 @@ class TextParser {
   absl::Status EmitAsWritten(std::string_view text) {
     while (true) {
       const size_t newline = text.find('\n');
-      ANYORDER_RETURN_IF_ERROR(sink_.OnSentence(text.substr(0, newline)));
+      RETURN_IF_ERROR(sink_.OnSentence(text.substr(0, newline)));
       if (newline == std::string_view::npos) return absl::OkStatus();
       text.remove_prefix(newline + 1);
     }
@@ -188,7 +187,7 @@ class PieceReader {
     uint64_t read = 0;
     while (true) {
       buffer_.resize(held_ + kReadBytes);
-      ANYORDER_ASSIGN_OR_RETURN(const size_t got, source_.Read(buffer_.data() + held_, kReadBytes));
+      ASSIGN_OR_RETURN(const size_t got, source_.Read(buffer_.data() + held_, kReadBytes));
       if (got == 0) break;
       read += got;
       if (options_.progress != nullptr)
@@ -196,10 +195,10 @@ class PieceReader {
       held_ += got;
       // Wait for enough bytes to see a byte order mark.
       if (byte_ == 0 && !mark_checked_ && held_ < kByteOrderMark.size()) continue;
-      ANYORDER_RETURN_IF_ERROR(Drain());
+      RETURN_IF_ERROR(Drain());
     }
-    ANYORDER_RETURN_IF_ERROR(Drain());
-    if (held_ > 0 || !starts_line_) ANYORDER_RETURN_IF_ERROR(Pass({buffer_.data(), held_}, true));
+    RETURN_IF_ERROR(Drain());
+    if (held_ > 0 || !starts_line_) RETURN_IF_ERROR(Pass({buffer_.data(), held_}, true));
     return read;
   }
 
@@ -221,12 +220,12 @@ class PieceReader {
       while (end - begin > options_.max_bytes) {
         const std::string_view rest(buffer_.data() + begin, end - begin);
         const size_t cut = CutLength(rest);
-        ANYORDER_RETURN_IF_ERROR(Pass(rest.substr(0, cut), false));
+        RETURN_IF_ERROR(Pass(rest.substr(0, cut), false));
         begin += cut;
         byte_ += cut;
       }
       if (newline == nullptr) break;
-      ANYORDER_RETURN_IF_ERROR(Pass({buffer_.data() + begin, end - begin}, true));
+      RETURN_IF_ERROR(Pass({buffer_.data() + begin, end - begin}, true));
       byte_ += end + 1 - begin;
       ++line_;
       begin = search = end + 1;
@@ -288,9 +287,9 @@ absl::Status ReadText(ByteSource& source, const TextReadOptions& options, Senten
                                .first_line = options.first_line,
                                .max_bytes = is_cut ? kMaxSentenceBytes : kMaxJsonLineBytes,
                                .progress = progress};
-  ANYORDER_ASSIGN_OR_RETURN(counts.bytes, ReadPieces(source, pieces, [&](const TextPiece& piece) {
-                              return parser.OnPiece(piece);
-                            }));
+  ASSIGN_OR_RETURN(counts.bytes, ReadPieces(source, pieces, [&](const TextPiece& piece) {
+                     return parser.OnPiece(piece);
+                   }));
   return parser.Finish();
 }
 

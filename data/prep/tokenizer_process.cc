@@ -106,7 +106,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
   }
   if (error != 0) return ErrnoStatus("start", kPython, error);
   std::unique_ptr<TokenizerProcess> process(new TokenizerProcess(pid, std::move(ours)));
-  ANYORDER_RETURN_IF_ERROR(process->ReadReply().status());
+  RETURN_IF_ERROR(process->ReadReply().status());
   return process;
 }
 
@@ -156,7 +156,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> TokenizerProcess::Encode(
     AppendUint32(static_cast<uint32_t>(text.size()), request);
     request.append(text);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, Ask(request));
+  ASSIGN_OR_RETURN(const std::string reply, Ask(request));
   std::vector<std::vector<int32_t>> ids(texts.size());
   PayloadReader reader(reply);
   for (std::vector<int32_t>& list : ids)
@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> TokenizerProcess::Encode(
 absl::StatusOr<std::vector<std::string>> TokenizerProcess::Spellings() {
   std::string request;
   AppendUint32(kWhatTokensAre, request);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string reply, Ask(request));
+  ASSIGN_OR_RETURN(const std::string reply, Ask(request));
   std::vector<std::string> spellings;
   for (PayloadReader reader(reply); !reader.at_end();)
     if (!reader.ReadList(spellings.emplace_back())) return Died();

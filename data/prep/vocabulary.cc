@@ -12,7 +12,6 @@
 #include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "data/dataset/shard_format.h"
 #include "data/prep/sentencepiece_bridge.h"
 #include "data/prep/tokenizer.h"
 
@@ -79,13 +78,11 @@ absl::Status Declare(const DeclaredVocabulary& declared, const std::string& name
 
 absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::string json) {
   const fs::path folder = path.parent_path();
-  ANYORDER_ASSIGN_OR_RETURN(const std::string config,
-                            ReadIfThere(folder / "tokenizer_config.json"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string special,
-                            ReadIfThere(folder / "special_tokens_map.json"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder / "added_tokens.json"));
-  ANYORDER_ASSIGN_OR_RETURN(HuggingFaceVocabulary read,
-                            ParseHuggingFace(json, config, special, added, path.string()));
+  ASSIGN_OR_RETURN(const std::string config, ReadIfThere(folder / "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const std::string special, ReadIfThere(folder / "special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder / "added_tokens.json"));
+  ASSIGN_OR_RETURN(HuggingFaceVocabulary read,
+                   ParseHuggingFace(json, config, special, added, path.string()));
   return DatasetVocabulary{.file = kHuggingFaceFile,
                            .bytes = std::move(json),
                            .path = path.string(),
@@ -134,7 +131,7 @@ bool IsHuggingFace(const std::string& path, const std::string& bytes) {
 }
 
 absl::StatusOr<DatasetVocabulary> ReadFileOfTokenizer(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(path));
   return IsHuggingFace(path, bytes) ? ReadHuggingFace(path, std::move(bytes))
                                     : ReadSentencePiece(path, std::move(bytes));
 }
@@ -142,7 +139,7 @@ absl::StatusOr<DatasetVocabulary> ReadFileOfTokenizer(const std::string& path) {
 // A dataset has settled what its ids mean.
 absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
                                                 const DeclaredVocabulary& declared) {
-  ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(folder));
+  ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(folder));
   const auto differs = [&](const std::string& flag, int64_t value, int64_t its) {
     return InvalidArgument(flag, " ", value, " is not what dataset '", folder, "' has, ",
                            its < 0 ? "none" : absl::StrCat(its), "; leave it out");
@@ -159,10 +156,10 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
   const std::string path = absl::StrCat(folder, "/", index.tokenizer.file);
   DatasetVocabulary vocabulary;
   if (index.tokenizer.file == kDeclaredFile) {
-    ANYORDER_ASSIGN_OR_RETURN(vocabulary.bytes, ReadWholeFile(path));
+    ASSIGN_OR_RETURN(vocabulary.bytes, ReadWholeFile(path));
     vocabulary.is_start_piece.assign(index.vocab_size, true);
   } else {
-    ANYORDER_ASSIGN_OR_RETURN(vocabulary, ReadFileOfTokenizer(path));
+    ASSIGN_OR_RETURN(vocabulary, ReadFileOfTokenizer(path));
   }
   vocabulary.file = index.tokenizer.file;
   vocabulary.declared = index.declared;
@@ -199,8 +196,8 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                              "; name a directory that does, a dataset, or such a file");
     }
   }
-  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadFileOfTokenizer(file));
-  ANYORDER_RETURN_IF_ERROR(Declare(declared, file, vocabulary));
+  ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadFileOfTokenizer(file));
+  RETURN_IF_ERROR(Declare(declared, file, vocabulary));
   return vocabulary;
 }
 
@@ -209,11 +206,11 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
     LetterCase letter_case) {
   if (tokenizer.empty() && vocab.empty()) return std::nullopt;
   if (tokenizer.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
-    ANYORDER_ASSIGN_OR_RETURN(const Tokenizer loaded, Tokenizer::Load(model, vocab));
+    ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
+    ASSIGN_OR_RETURN(const Tokenizer loaded, Tokenizer::Load(model, vocab));
     return VocabularyOf(loaded, std::move(model), vocab);
   }
-  ANYORDER_ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(tokenizer, declared));
+  ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(tokenizer, declared));
   if (vocabulary.file == kDeclaredFile) {
     return InvalidArgument("dataset '", tokenizer,
                            "' knows no tokenizer, only the ids that were declared for its tokens; "
@@ -246,7 +243,7 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
   DatasetVocabulary vocabulary;
   vocabulary.size = declared.size;
   vocabulary.is_start_piece.assign(declared.size, true);
-  ANYORDER_RETURN_IF_ERROR(Declare(declared, "", vocabulary));
+  RETURN_IF_ERROR(Declare(declared, "", vocabulary));
   nlohmann::json ids = nlohmann::json::object();
   for (const auto& [field, member] : kVocabIdFields)
     if (vocabulary.ids.*member >= 0) ids[field] = vocabulary.ids.*member;

@@ -42,8 +42,8 @@ absl::Status Damaged(const std::string& path, absl::string_view why) {
 class WorkUnitWriter {
  public:
   static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes) {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
-                              AtomicFile::Create(FileSystem::Posix(), path));
+    ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
+                     AtomicFile::Create(FileSystem::Posix(), path));
     return WorkUnitWriter(std::move(file), token_bytes);
   }
 
@@ -92,16 +92,16 @@ class WorkUnitWriter {
       const Record record{
           part.offset,       part.bytes,           part.num_tokens, part.num_sentences,
           part.stats.totals, part.is_continuation, part.is_closed,  part.stats.line_hashes.size()};
-      ANYORDER_RETURN_IF_ERROR(Append(&record, sizeof record));
-      ANYORDER_RETURN_IF_ERROR(
+      RETURN_IF_ERROR(Append(&record, sizeof record));
+      RETURN_IF_ERROR(
           Append(part.stats.line_hashes.data(), part.stats.line_hashes.size() * sizeof(uint64_t)));
     }
     constexpr size_t kHashed = offsetof(Footer, digest_lo);
-    ANYORDER_RETURN_IF_ERROR(Append(&footer, kHashed));
+    RETURN_IF_ERROR(Append(&footer, kHashed));
     const Digest128 digest = digest_.Value();
     footer.digest_lo = digest.lo;
     footer.digest_hi = digest.hi;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         file_->Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
     return file_->Commit();
   }
@@ -174,7 +174,7 @@ class EncodingSink : public SentenceSink {
       text_.push_back('\n');
       return absl::OkStatus();
     }
-    ANYORDER_RETURN_IF_ERROR(EncodeBuffered());
+    RETURN_IF_ERROR(EncodeBuffered());
     is_streaming_ = true;
     return EncodeSentence(sentence);
   }
@@ -185,7 +185,7 @@ class EncodingSink : public SentenceSink {
   absl::Status EndPart(bool is_closed) {
     part_.is_closed = is_closed;
     if (judge_.Keeps(part_)) {
-      ANYORDER_RETURN_IF_ERROR(EncodeBuffered());
+      RETURN_IF_ERROR(EncodeBuffered());
       writer_.ClosePart(std::exchange(part_, DocumentPart()));
     } else {
       writer_.DropPart();
@@ -201,7 +201,7 @@ class EncodingSink : public SentenceSink {
     std::string_view rest = text_;
     while (!rest.empty()) {
       const size_t end = rest.find('\n');
-      ANYORDER_RETURN_IF_ERROR(EncodeSentence(rest.substr(0, end)));
+      RETURN_IF_ERROR(EncodeSentence(rest.substr(0, end)));
       rest.remove_prefix(end + 1);
     }
     text_.clear();
@@ -210,7 +210,7 @@ class EncodingSink : public SentenceSink {
 
   absl::Status EncodeSentence(std::string_view sentence) {
     ids_.clear();
-    ANYORDER_RETURN_IF_ERROR(tokenizer_.Encode(sentence, ids_));
+    RETURN_IF_ERROR(tokenizer_.Encode(sentence, ids_));
     return writer_.AddSentence(ids_);
   }
 
@@ -267,12 +267,12 @@ class VerbatimSink : public SentenceSink {
     std::vector<std::string> texts;
     for (Document& document : waiting_)
       for (std::string& text : document.texts) texts.push_back(std::move(text));
-    ANYORDER_ASSIGN_OR_RETURN(const auto ids, tokenizer_.Encode(texts));
+    ASSIGN_OR_RETURN(const auto ids, tokenizer_.Encode(texts));
     size_t next = 0;
     for (Document& document : waiting_) {
       for (size_t i = 0; i < document.texts.size(); ++i) {
-        ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[next], vocab_size_));
-        ANYORDER_RETURN_IF_ERROR(writer_.AddSentence(ids[next++]));
+        RETURN_IF_ERROR(CheckTokenizerIds(ids[next], vocab_size_));
+        RETURN_IF_ERROR(writer_.AddSentence(ids[next++]));
       }
       writer_.ClosePart(std::move(document.part));
     }
@@ -311,7 +311,7 @@ class SamplingSink : public SentenceSink {
         for (cut = kMaxTrainingBytes; (static_cast<unsigned char>(sentence[cut]) & 0xC0) == 0x80;)
           --cut;
       }
-      ANYORDER_RETURN_IF_ERROR(Write(sentence.substr(0, cut)));
+      RETURN_IF_ERROR(Write(sentence.substr(0, cut)));
       sentence.remove_prefix(sentence[cut] == ' ' ? cut + 1 : cut);
     }
     return sentence.empty() ? absl::OkStatus() : Write(sentence);
@@ -325,7 +325,7 @@ class SamplingSink : public SentenceSink {
     return RandomStream(0, RandomPurpose::kPrep, hash.lo, hash.hi).Uniform() < fraction_;
   }
   absl::Status Write(std::string_view line) {
-    ANYORDER_RETURN_IF_ERROR(file_.Append({line.data(), line.size()}));
+    RETURN_IF_ERROR(file_.Append({line.data(), line.size()}));
     return file_.Append("\n");
   }
 
@@ -336,8 +336,7 @@ class SamplingSink : public SentenceSink {
 absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                       SentenceSink& sink, TextReadCounts& counts, uint64_t* progress,
                       bool verbatim = false) {
-  ANYORDER_ASSIGN_OR_RETURN(auto source,
-                            OpenByteSource(file.path, file.compression, unit.begin, unit.end));
+  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, unit.begin, unit.end));
   const TextReadOptions read{.path = file.path,
                              .kind = file.kind,
                              .letter_case = options.letter_case,
@@ -347,7 +346,7 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
                              .table = options.table,
                              .first_byte = unit.begin,
                              .first_line = unit.first_line};
-  ANYORDER_RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));
+  RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));
   if (source->StoredDigest().Hex() != unit.digest) {
     return FailedPrecondition(
         "'", file.path, "' changed while it was read; do not change the input, and start again");
@@ -358,7 +357,7 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
 }  // namespace
 
 absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
-  ANYORDER_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));
+  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));
   WorkUnit unit(std::move(file));
   const absl::string_view bytes = unit.file_.bytes();
   Footer footer{};
@@ -399,14 +398,14 @@ absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
 absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                         const Tokenizer& tokenizer, const std::string& out_path,
                         uint64_t* progress) {
-  ANYORDER_ASSIGN_OR_RETURN(WorkUnitWriter writer,
-                            WorkUnitWriter::Create(out_path, TokenBytes(tokenizer.vocab_size())));
+  ASSIGN_OR_RETURN(WorkUnitWriter writer,
+                   WorkUnitWriter::Create(out_path, TokenBytes(tokenizer.vocab_size())));
   UnitCounts counts;
   EncodingSink sink(options, tokenizer, writer, counts);
   // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
   sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-  ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress));
-  ANYORDER_RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
+  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress));
+  RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
   return writer.Commit(counts);
 }
 
@@ -414,25 +413,23 @@ absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,
                                  const UnitOptions& options, TokenizerProcess& tokenizer,
                                  uint64_t vocab_size, const std::string& out_path,
                                  uint64_t* progress) {
-  ANYORDER_ASSIGN_OR_RETURN(WorkUnitWriter writer,
-                            WorkUnitWriter::Create(out_path, TokenBytes(vocab_size)));
+  ASSIGN_OR_RETURN(WorkUnitWriter writer, WorkUnitWriter::Create(out_path, TokenBytes(vocab_size)));
   UnitCounts counts;
   VerbatimSink sink(options, tokenizer, vocab_size, writer, counts);
   sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-  ANYORDER_RETURN_IF_ERROR(
-      ReadUnit(file, unit, options, sink, counts.text, progress, /*verbatim=*/true));
-  ANYORDER_RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
-  ANYORDER_RETURN_IF_ERROR(sink.Flush());
+  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress, /*verbatim=*/true));
+  RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
+  RETURN_IF_ERROR(sink.Flush());
   return writer.Commit(counts);
 }
 
 absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                         double fraction, const std::string& out_path, uint64_t* progress) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> out,
-                            AtomicFile::Create(FileSystem::Posix(), out_path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> out,
+                   AtomicFile::Create(FileSystem::Posix(), out_path));
   SamplingSink sink(fraction, *out);
   TextReadCounts counts;
-  ANYORDER_RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts, progress));
+  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts, progress));
   return out->Commit();
 }
 

@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdint>
 #include <cstdio>
 #include <utility>
 
@@ -71,13 +70,13 @@ class Pool {
     if (progress_ == nullptr) return ErrnoStatus("mmap", "progress counter");
     const size_t count = std::min<size_t>(static_cast<size_t>(num_workers), tasks_.size());
     workers_.reserve(count);
-    for (size_t i = 0; i < count; ++i) ANYORDER_RETURN_IF_ERROR(StartOne());
+    for (size_t i = 0; i < count; ++i) RETURN_IF_ERROR(StartOne());
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<std::string>> Run(const ProgressCallback& on_progress) {
     results_.resize(tasks_.size());
-    for (Worker& worker : workers_) ANYORDER_RETURN_IF_ERROR(HandOut(worker));
+    for (Worker& worker : workers_) RETURN_IF_ERROR(HandOut(worker));
     while (IsWaiting()) {
       std::vector<pollfd> polled;
       for (const Worker& worker : workers_) polled.push_back({worker.fd, POLLIN, 0});
@@ -85,7 +84,7 @@ class Pool {
       if (ready < 0 && errno != EINTR) return ErrnoStatus("poll", "workers");
       if (on_progress) on_progress(std::atomic_ref(*progress_).load(std::memory_order_relaxed));
       for (size_t i = 0; ready > 0 && i < polled.size(); ++i) {
-        if (polled[i].revents != 0) ANYORDER_RETURN_IF_ERROR(Collect(workers_[i]));
+        if (polled[i].revents != 0) RETURN_IF_ERROR(Collect(workers_[i]));
       }
     }
     if (!failure_.ok()) return failure_;
@@ -197,7 +196,7 @@ absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
                                                       const WorkerTask& task,
                                                       const ProgressCallback& on_progress) {
   Pool pool(tasks, task);
-  ANYORDER_RETURN_IF_ERROR(pool.Start(num_workers));
+  RETURN_IF_ERROR(pool.Start(num_workers));
   return pool.Run(on_progress);
 }
 

@@ -45,7 +45,7 @@ void TrimAtRandomEnds(int64_t total, RandomStream& random, SegmentPair& pair) {
 // Sentence ends inside [begin, begin + total), where A may end.
 absl::StatusOr<std::vector<int64_t>> CutPoints(const LaneText& text, int64_t begin, int64_t total) {
   std::vector<uint8_t> flags(total);
-  ANYORDER_RETURN_IF_ERROR(text.ReadSentenceFlags(begin, begin + total, flags.data()));
+  RETURN_IF_ERROR(text.ReadSentenceFlags(begin, begin + total, flags.data()));
   std::vector<int64_t> cut_points;
   for (int64_t i = 1; i < total; ++i) {
     if (flags[i] != flags[i - 1]) cut_points.push_back(begin + i);
@@ -60,11 +60,11 @@ absl::Status DrawRandomB(const LaneText& text, int64_t total, RandomStream& rand
   const int64_t last_end = text.length() - 1;
   const int64_t b_len = std::max<int64_t>(1, total - (pair.a_end - pair.a_begin));
   const auto drawn = static_cast<int64_t>(random.Below64(last_end - b_len + 1));
-  ANYORDER_ASSIGN_OR_RETURN(pair.b_begin, text.SentenceBegin(drawn));
+  ASSIGN_OR_RETURN(pair.b_begin, text.SentenceBegin(drawn));
   pair.b_end = drawn + b_len;
   const int64_t reach = std::min(last_end, pair.b_begin + total);
   if (pair.b_end < reach) {
-    ANYORDER_ASSIGN_OR_RETURN(pair.b_end, text.NextBoundary(pair.b_end, reach));
+    ASSIGN_OR_RETURN(pair.b_end, text.NextBoundary(pair.b_end, reach));
   }
   return absl::OkStatus();
 }
@@ -87,8 +87,8 @@ absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
   std::vector<LaneRange> ranges;
   int64_t length = source.num_tokens();
   for (const LanePlace& place : layout) {
-    ANYORDER_ASSIGN_OR_RETURN(const LaneRange range,
-                              source.ReadLaneRange(place.stream, num_streams, place.backward));
+    ASSIGN_OR_RETURN(const LaneRange range,
+                     source.ReadLaneRange(place.stream, num_streams, place.backward));
     ranges.push_back(range);
     length = std::min(length, range.end - range.begin);
   }
@@ -108,7 +108,7 @@ absl::StatusOr<int64_t> LaneText::SentenceBegin(int64_t position) const {
   int64_t end = position + 1;
   while (true) {
     const int64_t begin = std::max<int64_t>(0, end - kScanBlock);
-    ANYORDER_RETURN_IF_ERROR(ReadSentenceFlags(begin, end, flags.data()));
+    RETURN_IF_ERROR(ReadSentenceFlags(begin, end, flags.data()));
     for (int64_t i = end - begin - 1; i > 0; --i) {
       if (flags[i] != flags[i - 1]) return begin + i;
     }
@@ -123,7 +123,7 @@ absl::StatusOr<int64_t> LaneText::NextBoundary(int64_t position, int64_t limit) 
   int64_t begin = position - 1;
   while (begin + 1 < limit) {
     const int64_t end = std::min(limit, begin + kScanBlock);
-    ANYORDER_RETURN_IF_ERROR(ReadSentenceFlags(begin, end, flags.data()));
+    RETURN_IF_ERROR(ReadSentenceFlags(begin, end, flags.data()));
     for (int64_t i = 1; i < end - begin; ++i) {
       if (flags[i] != flags[i - 1]) return begin + i;
     }
@@ -135,7 +135,7 @@ absl::StatusOr<int64_t> LaneText::NextBoundary(int64_t position, int64_t limit) 
 absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text, int64_t begin, int64_t total,
                                             RandomStream& random, PairStyle style) {
   ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total < text.length()) << begin;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
 
   SegmentPair pair;
   pair.a_begin = begin;
@@ -143,11 +143,11 @@ absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text, int64_t begin,
   pair.b_follows_a = !random_b;
   pair.a_end = cut_points.empty() ? begin + total : cut_points[random.Below64(cut_points.size())];
   if (random_b) {
-    ANYORDER_RETURN_IF_ERROR(DrawRandomB(text, total, random, pair));
+    RETURN_IF_ERROR(DrawRandomB(text, total, random, pair));
   } else {
     pair.b_begin = pair.a_end;
     const int64_t reach = std::min(text.length(), pair.b_begin + total);
-    ANYORDER_ASSIGN_OR_RETURN(pair.b_end, text.NextBoundary(begin + total, reach));
+    ASSIGN_OR_RETURN(pair.b_end, text.NextBoundary(begin + total, reach));
   }
   if (style == PairStyle::kBert) {
     TrimAtRandomEnds(total, random, pair);
@@ -160,7 +160,7 @@ absl::StatusOr<SegmentPair> DrawSegmentPair(const LaneText& text, int64_t begin,
 absl::StatusOr<SegmentPair> DrawDividedText(const LaneText& text, int64_t begin, int64_t total,
                                             RandomStream& random) {
   ANYORDER_CHECK(total >= 2 && begin >= 0 && begin + total <= text.length()) << begin;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> cut_points, CutPoints(text, begin, total));
   SegmentPair pair;
   pair.a_begin = begin;
   pair.a_end =

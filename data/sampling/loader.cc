@@ -83,7 +83,7 @@ absl::StatusOr<StepBatches> BatchLoader::Prepare(int64_t step) const {
     batch.step = step;
     for (int64_t b = 0; b < lanes; ++b) {
       const int64_t lane = leaf * lanes + b;
-      ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler_.Sample(lane, step));
+      ASSIGN_OR_RETURN(const TextSample sample, sampler_.Sample(lane, step));
       objective_.BuildLane(sample, b, batch);
       result.samples.Add(SampleDigest(sample));
     }

@@ -30,7 +30,7 @@ absl::StatusOr<std::unique_ptr<PassageWindows>> PassageWindows::Create(
     const ExampleSource& examples, const SamplingConfig& config, WindowUse use) {
   ANYORDER_CHECK(examples.task() == ExampleTask::kSpans) << ExampleTaskName(examples.task());
   std::unique_ptr<PassageWindows> windows(new PassageWindows(examples, config));
-  ANYORDER_RETURN_IF_ERROR(windows->AddAll(use));
+  RETURN_IF_ERROR(windows->AddAll(use));
   if (!windows->windows_.empty()) return windows;
   return FailedPrecondition("of ", examples.num_examples(),
                             " questions not one has its answer whole in a window of a sequence of "
@@ -42,12 +42,12 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
   const int64_t count = examples_.num_examples();
   bool all_have_answers = true;
   for (int64_t i = 0; i < count && all_have_answers && use == WindowUse::kTraining; ++i) {
-    ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
+    ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
     all_have_answers = outline.label == 1;
   }
   const bool drops = use == WindowUse::kTraining && all_have_answers;
   for (int64_t i = 0; i < count; ++i) {
-    ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
+    ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
     bool holds_answer = false;
     const int64_t room = Room(outline.lengths[0]);
     if (room < 1) {
@@ -84,7 +84,7 @@ absl::StatusOr<Example> PassageWindows::ReadExample(int64_t window) const {
   ANYORDER_CHECK(window >= 0 && window < num_examples())
       << "window " << window << " of " << num_examples();
   const Place place = windows_[static_cast<size_t>(window)];
-  ANYORDER_ASSIGN_OR_RETURN(Example example, examples_.ReadExample(place.example));
+  ASSIGN_OR_RETURN(Example example, examples_.ReadExample(place.example));
   std::vector<int32_t>& question = example.parts[0];
   std::vector<int32_t>& passage = example.parts[1];
   const PassageWindow range = {

@@ -29,8 +29,8 @@ class SlotWriter {
   SlotWriter(const LaneText& lane, TextSample& sample) : lane_(lane), sample_(sample) {}
 
   absl::Status AddText(int64_t from, int64_t to, int32_t segment) {
-    ANYORDER_RETURN_IF_ERROR(lane_.ReadTokens(from, to, &sample_.tokens[slot_]));
-    ANYORDER_RETURN_IF_ERROR(lane_.ReadWordStarts(from, to, &sample_.word_starts[slot_]));
+    RETURN_IF_ERROR(lane_.ReadTokens(from, to, &sample_.tokens[slot_]));
+    RETURN_IF_ERROR(lane_.ReadWordStarts(from, to, &sample_.word_starts[slot_]));
     std::fill_n(sample_.segment.begin() + slot_, to - from, segment);
     slot_ += to - from;
     return absl::OkStatus();
@@ -84,9 +84,8 @@ class LaneSampler : public Sampler {
     sample.tokens.resize(config_.seq_len);
     sample.segment.resize(config_.seq_len);
     const int64_t begin = step % steps_per_epoch_ * advance_;
-    ANYORDER_RETURN_IF_ERROR(kind_ == SampleKind::kContiguous
-                                 ? FillContiguous(lanes_[lane], begin, sample)
-                                 : FillPairs(lanes_[lane], begin, sample));
+    RETURN_IF_ERROR(kind_ == SampleKind::kContiguous ? FillContiguous(lanes_[lane], begin, sample)
+                                                     : FillPairs(lanes_[lane], begin, sample));
     return sample;
   }
 
@@ -99,13 +98,12 @@ class LaneSampler : public Sampler {
 
   absl::Status FillContiguous(const LaneText& lane, int64_t begin, TextSample& sample) const {
     std::vector<int32_t> tokens(config_.seq_len + 1);
-    ANYORDER_RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
+    RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
     sample.next_tokens.assign(tokens.begin() + 1, tokens.end());
     tokens.pop_back();
     sample.tokens = std::move(tokens);
     sample.word_starts.resize(config_.seq_len);
-    ANYORDER_RETURN_IF_ERROR(
-        lane.ReadWordStarts(begin, begin + config_.seq_len, sample.word_starts.data()));
+    RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + config_.seq_len, sample.word_starts.data()));
     return absl::OkStatus();
   }
 
@@ -113,7 +111,7 @@ class LaneSampler : public Sampler {
   absl::Status FillPairs(const LaneText& lane, int64_t begin, TextSample& sample) const {
     sample.is_functional.resize(config_.seq_len);
     sample.word_starts.resize(config_.seq_len);
-    ANYORDER_RETURN_IF_ERROR(FillSegments(lane, begin, sample));
+    RETURN_IF_ERROR(FillSegments(lane, begin, sample));
     std::vector<uint8_t> word_starts = sample.word_starts;
     if (kind_ == SampleKind::kPairs || config_.spans == SpanKind::kSubword) {
       DrawMasks(word_starts, sample);
@@ -141,9 +139,9 @@ class LaneSampler : public Sampler {
         extent.mode == TextMode::kLeftToRight || extent.mode == TextMode::kRightToLeft;
     if (one_segment) {
       // Its one SEP less makes room for a token.
-      ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + extent.tokens + 1, 0));
+      RETURN_IF_ERROR(slots.AddText(begin, begin + extent.tokens + 1, 0));
     } else {
-      ANYORDER_RETURN_IF_ERROR(AddPair(lane, begin, extent, slots, sample));
+      RETURN_IF_ERROR(AddPair(lane, begin, extent, slots, sample));
     }
     slots.AddFunctional(vocabulary_.separator, one_segment ? 0 : 1);
     slots.AddFunctional(vocabulary_.classifier, 2);
@@ -160,14 +158,13 @@ class LaneSampler : public Sampler {
                                 extent.tokens == config_.seq_len - kNumFunctional;
     const int64_t reuse = has_reuse_part ? config_.reuse_len : 0;
     const int64_t total = extent.tokens - reuse;
-    ANYORDER_ASSIGN_OR_RETURN(
-        const SegmentPair pair,
-        extent.mode == TextMode::kSeq2seq
-            ? DrawDividedText(lane, begin, total, random)
-            : DrawSegmentPair(lane, begin + reuse, total, random, config_.pairs));
+    ASSIGN_OR_RETURN(const SegmentPair pair,
+                     extent.mode == TextMode::kSeq2seq
+                         ? DrawDividedText(lane, begin, total, random)
+                         : DrawSegmentPair(lane, begin + reuse, total, random, config_.pairs));
     sample.b_follows_a = pair.b_follows_a;
-    if (reuse > 0) ANYORDER_RETURN_IF_ERROR(slots.AddText(begin, begin + reuse, 0));
-    ANYORDER_RETURN_IF_ERROR(slots.AddText(pair.a_begin, pair.a_end, 0));
+    if (reuse > 0) RETURN_IF_ERROR(slots.AddText(begin, begin + reuse, 0));
+    RETURN_IF_ERROR(slots.AddText(pair.a_begin, pair.a_end, 0));
     slots.AddFunctional(vocabulary_.separator, 0);
     return slots.AddText(pair.b_begin, pair.b_end, 1);
   }
@@ -237,7 +234,7 @@ class LaneSampler : public Sampler {
 
 absl::Status TooShort(const TextSource& text, const SamplingConfig& config, SampleKind kind,
                       int64_t num_lanes) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t most, Sampler::MostLanes(text, config, kind, num_lanes));
+  ASSIGN_OR_RETURN(const int64_t most, Sampler::MostLanes(text, config, kind, num_lanes));
   return FailedPrecondition(
       "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ",
       StreamNeed(config, kind), " tokens each; ",
@@ -261,8 +258,8 @@ absl::StatusOr<int64_t> Sampler::MostLanes(const TextSource& text, const Samplin
   const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
   int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
   for (; fitting > 0; fitting -= lanes_per_stream) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
-                              PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
+    ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                     PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
     if (streams[0].length >= need) break;
   }
   return std::max<int64_t>(0, fitting);
@@ -272,7 +269,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,
                                                          int64_t num_lanes, WindowUse windows) {
-  ANYORDER_RETURN_IF_ERROR(config.Validate(kind).ToStatus());
+  RETURN_IF_ERROR(config.Validate(kind).ToStatus());
   if (kind == SampleKind::kExamples && text.examples() == nullptr) {
     return absl::InvalidArgumentError(
         "the dataset is plain text, but the objective learns from labelled examples; make one "
@@ -289,8 +286,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
         config.bidirectional ? " and even, because sampling.bidirectional=true" : "");
   }
   if (kind == SampleKind::kExamples && text.examples()->task() == ExampleTask::kSpans) {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<PassageWindows> read,
-                              PassageWindows::Create(*text.examples(), config, windows));
+    ASSIGN_OR_RETURN(std::unique_ptr<PassageWindows> read,
+                     PassageWindows::Create(*text.examples(), config, windows));
     const ExampleSource& examples = *read;
     return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(read));
   }
@@ -302,8 +299,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   }
   // More lanes than tokens cannot be placed.
   if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
-                            PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
+  ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
+                   PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
   if (streams[0].length < StreamNeed(config, kind)) return TooShort(text, config, kind, num_lanes);
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }
@@ -344,8 +341,8 @@ absl::StatusOr<std::shared_ptr<const std::vector<PartLengths>>> ExampleSampler::
   if (step == lengths_step_) return lengths_;
   std::vector<PartLengths> lengths;
   for (int64_t lane = 0; lane < num_lanes_; ++lane) {
-    ANYORDER_ASSIGN_OR_RETURN(const ExampleOutline outline,
-                              examples_.Outline(ExampleAt(step * num_lanes_ + lane)));
+    ASSIGN_OR_RETURN(const ExampleOutline outline,
+                     examples_.Outline(ExampleAt(step * num_lanes_ + lane)));
     lengths.push_back({outline.lengths[0], outline.lengths[1]});
   }
   lengths_ = std::make_shared<const std::vector<PartLengths>>(std::move(lengths));
@@ -357,9 +354,9 @@ absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) co
   ANYORDER_CHECK(lane >= 0 && lane < num_lanes_ && step >= 0)
       << "lane " << lane << " of " << num_lanes_ << ", step " << step;
   const int64_t example = ExampleAt(step * num_lanes_ + lane);
-  ANYORDER_ASSIGN_OR_RETURN(TextSample sample, SampleOfExample(examples_, example, seed_));
+  ASSIGN_OR_RETURN(TextSample sample, SampleOfExample(examples_, example, seed_));
   if (has_step_lengths_) {
-    ANYORDER_ASSIGN_OR_RETURN(sample.step_lengths, StepLengths(step));
+    ASSIGN_OR_RETURN(sample.step_lengths, StepLengths(step));
   }
   sample.lane = lane;
   sample.num_lanes = num_lanes_;
@@ -369,7 +366,7 @@ absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) co
 
 absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
                                            uint64_t seed) {
-  ANYORDER_ASSIGN_OR_RETURN(Example read, examples.ReadExample(example));
+  ASSIGN_OR_RETURN(Example read, examples.ReadExample(example));
   TextSample sample;
   sample.seed = seed;
   sample.vocabulary = examples.vocabulary();

@@ -137,7 +137,7 @@ absl::Status ReadTrecDocuments(const std::string& path,
   DocumentReader reader(wanted, documents);
   std::string line;
   for (uint64_t number = 1; std::getline(file, line); ++number)
-    ANYORDER_RETURN_IF_ERROR(Annotate(reader.Take(line), absl::StrCat(path, ":", number)));
+    RETURN_IF_ERROR(Annotate(reader.Take(line), absl::StrCat(path, ":", number)));
   if (file.bad()) return ErrnoStatus("read", path, errno == 0 ? EIO : errno);
   return Annotate(reader.Finish(), path);
 }

@@ -47,7 +47,7 @@ absl::Status ReadTrecLines(
     line = absl::StripAsciiWhitespace(line);
     if (line.empty()) continue;
     is_empty = false;
-    ANYORDER_RETURN_IF_ERROR(Annotate(take(line, number), absl::StrCat(path, ":", number)));
+    RETURN_IF_ERROR(Annotate(take(line, number), absl::StrCat(path, ":", number)));
   }
   return is_empty ? DataLoss("'", path, "' is empty; name a file with entries") : absl::OkStatus();
 }
@@ -56,7 +56,7 @@ absl::Status ReadTrecLines(
 absl::Status ReadTrecRows(
     const std::string& path, const Cells& columns,
     const std::function<absl::Status(const Cells& cells, uint64_t line)>& take) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   return ReadTrecLines(path, text, [&](absl::string_view line, uint64_t number) -> absl::Status {
     const Cells cells = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (cells.size() == columns.size()) return take(cells, number);
@@ -80,11 +80,11 @@ class TopicFile {
   absl::StatusOr<std::vector<TrecTopic>> Read() {
     const size_t first = text_.find_first_not_of(" \t\r\n");
     const bool is_xml = first != std::string::npos && text_[first] == '<';
-    ANYORDER_RETURN_IF_ERROR(
-        is_xml ? ReadXml()
-               : ReadTrecLines(path_, text_, [&](absl::string_view line, uint64_t number) {
-                   return AddLine(line, number);
-                 }));
+    RETURN_IF_ERROR(is_xml
+                        ? ReadXml()
+                        : ReadTrecLines(path_, text_, [&](absl::string_view line, uint64_t number) {
+                            return AddLine(line, number);
+                          }));
     return std::move(topics_);
   }
 
@@ -101,7 +101,7 @@ class TopicFile {
     absl::RemoveExtraAsciiWhitespace(&query);
     if (id.empty()) return DataLoss("the topic has no number");
     if (query.empty()) return DataLoss("topic ", id, " has no query");
-    ANYORDER_RETURN_IF_ERROR(seen_.Add(id, absl::StrCat("topic ", id), line));
+    RETURN_IF_ERROR(seen_.Add(id, absl::StrCat("topic ", id), line));
     topics_.push_back({std::move(id), std::move(query)});
     return absl::OkStatus();
   }
@@ -110,7 +110,7 @@ class TopicFile {
     for (size_t at = 0; (at = text_.find("<topic ", at)) != std::string::npos;) {
       const uint64_t line =
           1 + static_cast<uint64_t>(std::count(text_.begin(), text_.begin() + at, '\n'));
-      ANYORDER_RETURN_IF_ERROR(Annotate(ReadTopic(at, line), absl::StrCat(path_, ":", line)));
+      RETURN_IF_ERROR(Annotate(ReadTopic(at, line), absl::StrCat(path_, ":", line)));
     }
     if (!topics_.empty()) return absl::OkStatus();
     return DataLoss(
@@ -158,22 +158,22 @@ class TopicFile {
 }  // namespace
 
 absl::StatusOr<std::vector<TrecTopic>> ReadTrecTopics(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   return TopicFile(path, text).Read();
 }
 
 absl::StatusOr<std::vector<TrecJudgment>> ReadTrecJudgments(const std::string& path) {
   std::vector<TrecJudgment> judgments;
   FirstLines seen;
-  ANYORDER_RETURN_IF_ERROR(ReadTrecRows(
+  RETURN_IF_ERROR(ReadTrecRows(
       path, {"topic", "subtopic", "document", "relevance"},
       [&](const Cells& cells, uint64_t line) -> absl::Status {
         TrecJudgment judgment{.topic = cells[0], .subtopic = cells[1], .document = cells[2]};
         if (!absl::SimpleAtoi(cells[3], &judgment.relevance))
           return DataLoss("the relevance '", cells[3], "' is not a whole number");
-        ANYORDER_RETURN_IF_ERROR(
-            seen.Add(absl::StrCat(cells[0], " ", cells[1], " ", cells[2]),
-                     absl::StrCat("document ", cells[2], " of topic ", cells[0]), line));
+        RETURN_IF_ERROR(seen.Add(absl::StrCat(cells[0], " ", cells[1], " ", cells[2]),
+                                 absl::StrCat("document ", cells[2], " of topic ", cells[0]),
+                                 line));
         judgments.push_back(std::move(judgment));
         return absl::OkStatus();
       }));
@@ -183,20 +183,20 @@ absl::StatusOr<std::vector<TrecJudgment>> ReadTrecJudgments(const std::string& p
 absl::StatusOr<std::vector<TrecRunEntry>> ReadTrecRun(const std::string& path) {
   std::vector<TrecRunEntry> run;
   FirstLines seen;
-  ANYORDER_RETURN_IF_ERROR(
-      ReadTrecRows(path, {"topic", "Q0", "document", "rank", "score", "tag"},
-                   [&](const Cells& cells, uint64_t line) -> absl::Status {
-                     TrecRunEntry entry{.topic = cells[0], .document = cells[2], .tag = cells[5]};
-                     if (!absl::SimpleAtoi(cells[3], &entry.rank) || entry.rank < 0)
-                       return DataLoss("the rank '", cells[3], "' is not a whole number from 0");
-                     if (!absl::SimpleAtod(cells[4], &entry.score) || !std::isfinite(entry.score))
-                       return DataLoss("the score '", cells[4], "' is not a finite number");
-                     ANYORDER_RETURN_IF_ERROR(seen.Add(
-                         absl::StrCat(cells[0], " ", cells[2]),
-                         absl::StrCat("document ", cells[2], " of topic ", cells[0]), line));
-                     run.push_back(std::move(entry));
-                     return absl::OkStatus();
-                   }));
+  RETURN_IF_ERROR(ReadTrecRows(
+      path, {"topic", "Q0", "document", "rank", "score", "tag"},
+      [&](const Cells& cells, uint64_t line) -> absl::Status {
+        TrecRunEntry entry{.topic = cells[0], .document = cells[2], .tag = cells[5]};
+        if (!absl::SimpleAtoi(cells[3], &entry.rank) || entry.rank < 0)
+          return DataLoss("the rank '", cells[3], "' is not a whole number from 0");
+        if (!absl::SimpleAtod(cells[4], &entry.score) || !std::isfinite(entry.score))
+          return DataLoss("the score '", cells[4], "' is not a finite number");
+        RETURN_IF_ERROR(seen.Add(absl::StrCat(cells[0], " ", cells[2]),
+                                 absl::StrCat("document ", cells[2], " of topic ", cells[0]),
+                                 line));
+        run.push_back(std::move(entry));
+        return absl::OkStatus();
+      }));
   return run;
 }
 

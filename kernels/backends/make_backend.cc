@@ -20,8 +20,8 @@ namespace anyorder::kernels {
 namespace {
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(const BackendOptions& options, int count) {
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<cuda::Runtime> runtime,
-                            cuda::OpenDevice(options.local_rank % count));
+  ASSIGN_OR_RETURN(std::unique_ptr<cuda::Runtime> runtime,
+                   cuda::OpenDevice(options.local_rank % count));
   return cuda::MakeCudaBackend(std::move(runtime), {options.gemm_table, options.writes_gemm_table});
 }
 

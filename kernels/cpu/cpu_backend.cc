@@ -4,19 +4,16 @@
 
 #include <algorithm>
 #include <cstring>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "kernels/arguments.h"
-#include "kernels/backend.h"
 #include "kernels/cpu/attention/attention.h"
 #include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/head_loss.h"
 #include "kernels/cpu/parallel.h"
-#include "kernels/cpu/vector_kernels.h"
 #include "kernels/host_memory.h"
 
 namespace anyorder::kernels {

@@ -77,7 +77,7 @@ class DeviceEvent final : public Event {
   void Record(StreamView stream) override { runtime_->Record(event_, stream); }
   void Wait(StreamView stream) override { runtime_->Wait(stream, event_); }
   absl::StatusOr<bool> IsReached() override {
-    ANYORDER_RETURN_IF_ERROR(runtime_->LastError());
+    RETURN_IF_ERROR(runtime_->LastError());
     return runtime_->IsDone(event_);
   }
   void Await() override { runtime_->Synchronize(event_); }
@@ -119,8 +119,8 @@ class CudaBackend final : public Backend {
     }
   }
   absl::Status Prepare(const GemmOptions& options) {
-    ANYORDER_RETURN_IF_ERROR(staging_.Prepare());
-    ANYORDER_ASSIGN_OR_RETURN(gemm_, MakeGemmEngine(*runtime_, options));
+    RETURN_IF_ERROR(staging_.Prepare());
+    ASSIGN_OR_RETURN(gemm_, MakeGemmEngine(*runtime_, options));
     return absl::OkStatus();
   }
 
@@ -134,10 +134,10 @@ class CudaBackend final : public Backend {
   bool RoundsProductFirst() const override { return gemm_->rounds_product_first(); }
 
   absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) override {
-    ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+    RETURN_IF_ERROR(CheckSize(bytes));
     // A buffer of size 0 still has an address.
     const int64_t taken = std::max<int64_t>(bytes, 1);
-    ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocateDevice(taken));
+    ASSIGN_OR_RETURN(void* const data, runtime_->AllocateDevice(taken));
     auto buffer = std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreeDevice, data, bytes);
     runtime_->FillBytes(data, 0, taken, StreamView{});
     // Other streams may be the first to use it.
@@ -151,7 +151,7 @@ class CudaBackend final : public Backend {
                                  DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
     for (const AttentionShape& shape : sizes.attention)
       elements = std::max(elements, AttentionScratchElements(shape));
-    ANYORDER_RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
+    RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
     return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
   }
   void ReleaseReserved() override { scratch_->Release({}); }
@@ -175,15 +175,15 @@ class CudaBackend final : public Backend {
     return std::make_unique<DeviceEvent>(runtime_);
   }
   absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes) override {
-    ANYORDER_RETURN_IF_ERROR(CheckSize(bytes));
+    RETURN_IF_ERROR(CheckSize(bytes));
     const int64_t taken = std::max<int64_t>(bytes, 1);
-    ANYORDER_ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(taken));
+    ASSIGN_OR_RETURN(void* const data, runtime_->AllocatePinned(taken));
     std::memset(data, 0, static_cast<size_t>(taken));
     return std::make_unique<RuntimeBuffer>(runtime_, &Runtime::FreePinned, data, bytes);
   }
   absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data,
                                                                  int64_t bytes) override {
-    ANYORDER_RETURN_IF_ERROR(runtime_->RegisterHost(data, bytes));
+    RETURN_IF_ERROR(runtime_->RegisterHost(data, bytes));
     return std::make_unique<Registration>(runtime_, data);
   }
   void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {
@@ -272,7 +272,7 @@ class CudaBackend final : public Backend {
 absl::StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(std::unique_ptr<Runtime> runtime,
                                                          const GemmOptions& options) {
   auto backend = std::make_unique<CudaBackend>(std::move(runtime));
-  ANYORDER_RETURN_IF_ERROR(backend->Prepare(options));
+  RETURN_IF_ERROR(backend->Prepare(options));
   return backend;
 }
 

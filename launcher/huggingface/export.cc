@@ -46,12 +46,12 @@ namespace fs = std::filesystem;
 absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
                                           const std::string& expected_digest,
                                           const fs::path& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(source));
+  ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(source));
   if (DigestOf(model).Hex() != expected_digest)
     return DataLoss(source, " is damaged: its digest does not match");
-  ANYORDER_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
-                            data::Tokenizer::Load(model, source, "prepare the data again"));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), model));
+  ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
+                   data::Tokenizer::Load(model, source, "prepare the data again"));
+  RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), model));
   return Vocabulary{tokenizer.bridge().pieces(), data::ReadModelRules(model)};
 }
 
@@ -90,9 +90,8 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
   // Special ids of data whose tokenizer is unknown.
   if (dataset.tokenizer.file != data::kTokenizerFile)
     return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
-  ANYORDER_ASSIGN_OR_RETURN(
-      const Vocabulary vocabulary,
-      CopyVocabulary(model.string(), dataset.tokenizer.digest, work.directory));
+  ASSIGN_OR_RETURN(const Vocabulary vocabulary,
+                   CopyVocabulary(model.string(), dataset.tokenizer.digest, work.directory));
   return WriteTokenizerFiles(vocabulary, settings, work.directory.string());
 }
 
@@ -102,10 +101,10 @@ absl::Status WriteTokenizerOfImport(const Export& work, TokenizerSettings settin
   const std::string& kept = work.imported.directory;
   if (!work.imported.has_vocabulary()) return CopyKeptFiles(kept, work.directory.string());
   settings.is_uncased = work.imported.letter_case() == "uncased";
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const Vocabulary vocabulary,
       CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest, work.directory));
-  ANYORDER_RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
+  RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
   return CopyKeptFiles(kept, work.directory.string());
 }
 
@@ -127,36 +126,36 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
       .max_length = config.sampling.seq_len,
       .objective = family.names().has_xlnet_tokenizer ? "" : config.objective.name};
   if (work.imported.exists()) {
-    ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
-    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
-    ANYORDER_ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
-    ANYORDER_ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
+    RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+    RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
+    ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
+    ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
     std::optional<DType> dtype = work.options.files.dtype;
     if (!dtype && !family.names().keeps_storage) dtype = work.dtype();
     return UpdatedHfConfigText(family, original, config, read.vocab_size, dtype,
                                !work.saved.is_imported(), ClassesOf(work));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
-                            ReadTrainingData(config.data.shards, "the vocabulary of the run",
-                                             "put the dataset back there, or take --format "
-                                             "safetensors, which writes the weights without it"));
-  ANYORDER_RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
-  ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
+  ASSIGN_OR_RETURN(const data::DatasetIndex dataset,
+                   ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                    "put the dataset back there, or take --format "
+                                    "safetensors, which writes the weights without it"));
+  RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
+  RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
   return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), work.dtype(),
                       dataset.vocab_ids, ClassesOf(work));
 }
 
 absl::Status WriteFamily(const Export& work, const HfFamily& family) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, DescribeFamily(work, family));
-  ANYORDER_RETURN_IF_ERROR(work.Write("config.json", text));
-  ANYORDER_ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
+  ASSIGN_OR_RETURN(const std::string text, DescribeFamily(work, family));
+  RETURN_IF_ERROR(work.Write("config.json", text));
+  ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
   const bool is_untouched = work.imported.exists() && work.saved.is_imported();
-  ANYORDER_RETURN_IF_ERROR(CheckSays(config, work.config, /*trained=*/!is_untouched));
+  RETURN_IF_ERROR(CheckSays(config, work.config, /*trained=*/!is_untouched));
   const ModelConfig& model = work.config.model;
   TensorTable tensors = family.Tensors(model, ParameterLayout(model, config.vocab_size));
   family.FitTensors(config, tensors);
-  ANYORDER_ASSIGN_OR_RETURN(const std::optional<Originals> originals,
-                            Originals::Open(work.imported.originals));
+  ASSIGN_OR_RETURN(const std::optional<Originals> originals,
+                   Originals::Open(work.imported.originals));
   if (originals && !work.options.files.dtype)
     return work.WriteWeights(originals->Choose(tensors, work.saved.is_imported()));
   return work.WriteWeights(WithType(tensors, work.dtype()));
@@ -165,7 +164,7 @@ absl::Status WriteFamily(const Export& work, const HfFamily& family) {
 // Of any network: what the checkpoint's own table names. The dataset may be gone.
 absl::Status WriteAnyNetwork(const Export& work) {
   const RunConfig& config = work.config;
-  ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+  RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   const std::vector<ParameterInfo>& tensors = work.weights.parameters();
   ModelDescription model = {.config = config,
                             .step = work.checkpoint.step(),
@@ -175,20 +174,20 @@ absl::Status WriteAnyNetwork(const Export& work) {
   const TokenizerSettings settings = {.max_length = config.sampling.seq_len,
                                       .objective = config.objective.name};
   if (work.imported.exists()) {
-    ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
+    RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
   } else {
     const absl::StatusOr<data::DatasetIndex> dataset = data::ReadDatasetIndex(config.data.shards);
     absl::Status found = dataset.status();
     if (found.ok()) found = CheckMetadata(work.saved, config, *dataset);
     if (found.ok()) {
       if (dataset->examples) model.classes = dataset->examples->classes;
-      ANYORDER_RETURN_IF_ERROR(WriteTokenizerOfDataset(work, *dataset, settings));
+      RETURN_IF_ERROR(WriteTokenizerOfDataset(work, *dataset, settings));
     } else {
       LogWarning(absl::StrCat("the tokenizer is left out: ", found.message()));
     }
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::string description, DescribeModel(model));
-  ANYORDER_RETURN_IF_ERROR(work.Write("config.json", description));
+  ASSIGN_OR_RETURN(const std::string description, DescribeModel(model));
+  RETURN_IF_ERROR(work.Write("config.json", description));
   return work.WriteWeights(WithType(PlainTensors(tensors), work.dtype()));
 }
 
@@ -203,7 +202,7 @@ std::string PeftTask(const HfFamily& family, const ModelConfig& model) {
 
 absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
-  ANYORDER_RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+  RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   const ParameterLayout network(config.model, VocabSizeOf(work.weights.parameters()));
   const PeftExport peft = {.checkpoint = work.checkpoint,
                            .config = config,
@@ -218,14 +217,12 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
 absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& config,
                                  const HfFamily* family, const fs::path& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            OpenSavedStep(options.run_dir, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.run_dir, options.step));
+  ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   LogWeights(checkpoint, options.weights());
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WeightReader weights,
-      WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
+  ASSIGN_OR_RETURN(const WeightReader weights,
+                   WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
   const Export work = {options,
                        config,
                        checkpoint,
@@ -234,10 +231,9 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& 
                        directory,
                        ImportOfExport(options.run_dir, config)};
   if (options.format == ExportFormat::kPeft) {
-    ANYORDER_RETURN_IF_ERROR(WritePeft(work, *family));
+    RETURN_IF_ERROR(WritePeft(work, *family));
   } else {
-    ANYORDER_RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family)
-                                               : WriteAnyNetwork(work));
+    RETURN_IF_ERROR(family != nullptr ? WriteFamily(work, *family) : WriteAnyNetwork(work));
   }
   return checkpoint.step();
 }
@@ -246,10 +242,9 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& 
 
 absl::Status ExportModel(const ExportOptions& options) {
   SetLogName("export");
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
+  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   if (config.run.is_private) KeepFilesPrivate();
   const HfFamily* family = nullptr;  // none: our own names
   if (options.format == ExportFormat::kPeft && !config.lora.is_on()) {
@@ -258,14 +253,12 @@ absl::Status ExportModel(const ExportOptions& options) {
                               "--format hf or safetensors");
   }
   if (options.format != ExportFormat::kSafetensors) {
-    ANYORDER_ASSIGN_OR_RETURN(family, FamilyOfExport(options.run_dir, config));
-    ANYORDER_RETURN_IF_ERROR(CheckFamily(*family, config));
+    ASSIGN_OR_RETURN(family, FamilyOfExport(options.run_dir, config));
+    RETURN_IF_ERROR(CheckFamily(*family, config));
   }
-  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
-                            NewDirectory::Create(options.output, "--output"));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t step,
-                            WriteAll(options, config, family, directory.path()));
-  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  ASSIGN_OR_RETURN(NewDirectory directory, NewDirectory::Create(options.output, "--output"));
+  ASSIGN_OR_RETURN(const int64_t step, WriteAll(options, config, family, directory.path()));
+  RETURN_IF_ERROR(directory.Publish());
   absl::PrintF("exported step %d to %s\n", step, directory.output().string());
   if (options.format == ExportFormat::kPeft) {
     absl::PrintF("in peft: PeftModel.from_pretrained(BASE, \"%s\")\n", directory.output().string());

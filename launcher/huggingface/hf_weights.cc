@@ -79,9 +79,9 @@ absl::StatusOr<HfWeights> HfWeights::Open(const std::string& directory) {
   const fs::path index = root / "model.safetensors.index.json";
   // In the order in which transformers looks for them.
   if (IsFile(whole)) {
-    ANYORDER_RETURN_IF_ERROR(weights.AddFile(whole.string()));
+    RETURN_IF_ERROR(weights.AddFile(whole.string()));
   } else if (IsFile(index)) {
-    ANYORDER_RETURN_IF_ERROR(weights.AddIndexed(directory, index.string()));
+    RETURN_IF_ERROR(weights.AddIndexed(directory, index.string()));
   } else {
     return NoWeights(directory);
   }
@@ -91,7 +91,7 @@ absl::StatusOr<HfWeights> HfWeights::Open(const std::string& directory) {
 absl::Status HfWeights::AddFile(const std::string& path) {
   absl::StatusOr<ckpt::SafetensorsReader> reader = ckpt::SafetensorsReader::Open(path);
   if (absl::IsDataLoss(reader.status())) return DataLoss(reader.status().message(), kFetchAgain);
-  ANYORDER_RETURN_IF_ERROR(reader.status());
+  RETURN_IF_ERROR(reader.status());
   for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
     const Tensor* const known = Find(tensor.entry.name);
     if (known != nullptr) {
@@ -105,7 +105,7 @@ absl::Status HfWeights::AddFile(const std::string& path) {
 }
 
 absl::Status HfWeights::AddIndexed(const std::string& directory, const std::string& index_path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(index_path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(index_path));
   const auto damaged = [&](absl::string_view what) {
     return DataLoss("'", index_path, "': ", what, kFetchAgain);
   };
@@ -124,7 +124,7 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
     const std::string path = (fs::path(directory) / name).string();
     if (!IsFile(path))
       return damaged(absl::StrCat("the file '", name, "' that it names is missing"));
-    ANYORDER_RETURN_IF_ERROR(AddFile(path));
+    RETURN_IF_ERROR(AddFile(path));
   }
   for (const auto& [tensor, file] : map->items()) {
     const Tensor* const found = Find(tensor);
@@ -207,7 +207,7 @@ absl::Status HfWeights::CheckTensors(const HfFamily& family, const TensorTable& 
   for (const FileTensor& tensor : tensors) {
     if (tensor.head != head) continue;
     if (const Tensor* const found = Find(tensor.name)) {
-      ANYORDER_RETURN_IF_ERROR(CheckTensor(*found, tensor));
+      RETURN_IF_ERROR(CheckTensor(*found, tensor));
     } else if (!tensor.is_alias && (tensor.holds_ours() || tensor.is_folded) &&
                !HasAlias(tensors, tensor)) {
       return Missing(family, tensor);
@@ -225,7 +225,7 @@ bool HfWeights::IsBare(const HfFamily& family) const {
 absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
                                                      const TensorTable& tensors) const {
   Findings findings;
-  ANYORDER_RETURN_IF_ERROR(CheckTensors(family, tensors, nullptr));
+  RETURN_IF_ERROR(CheckTensors(family, tensors, nullptr));
   for (const HfHead& head : family.heads()) {
     if (!HasHead(tensors, head)) continue;
     if (!HasAny(tensors, head)) {
@@ -280,7 +280,7 @@ absl::Status HfWeights::CheckValues() const {
     if (!IsReadable(tensor.entry.dtype)) continue;
     const int64_t elements = tensor.entry.shape.num_elements();
     for (int64_t begin = 0; begin < elements; begin += kReadElements) {
-      ANYORDER_RETURN_IF_ERROR(
+      RETURN_IF_ERROR(
           ReadPiece(tensor, begin, std::min(kReadElements, elements - begin), piece.data()));
     }
   }
@@ -292,10 +292,10 @@ absl::Status HfWeights::ReadPiece(const Tensor& tensor, int64_t begin, int64_t c
   const ckpt::SafetensorsReader& reader = files_[tensor.file].reader;
   const std::string& name = tensor.entry.name;
   if (tensor.entry.dtype == DType::kFloat32) {
-    ANYORDER_RETURN_IF_ERROR(reader.Read(name, begin, begin + count, out));
+    RETURN_IF_ERROR(reader.Read(name, begin, begin + count, out));
   } else {
     std::vector<uint16_t> halves(count);
-    ANYORDER_RETURN_IF_ERROR(reader.Read(name, begin, begin + count, halves.data()));
+    RETURN_IF_ERROR(reader.Read(name, begin, begin + count, halves.data()));
     const bool is_bfloat = tensor.entry.dtype == DType::kBFloat16;
     std::transform(halves.begin(), halves.end(), out, [is_bfloat](uint16_t bits) {
       return is_bfloat ? std::bit_cast<float>(static_cast<uint32_t>(bits) << 16)
@@ -314,7 +314,7 @@ absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
   const int64_t elements = tensor.entry.shape.num_elements();
   for (int64_t begin = 0; begin < elements; begin += kReadElements) {
     const int64_t count = std::min(kReadElements, elements - begin);
-    ANYORDER_RETURN_IF_ERROR(ReadPiece(tensor, begin, count, out + begin));
+    RETURN_IF_ERROR(ReadPiece(tensor, begin, count, out + begin));
   }
   return absl::OkStatus();
 }
@@ -323,7 +323,7 @@ absl::StatusOr<std::vector<float>> HfWeights::Values(absl::string_view name) con
   const Tensor* const tensor = Find(name);
   if (tensor == nullptr) return absl::NotFoundError(name);
   std::vector<float> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
-  ANYORDER_RETURN_IF_ERROR(ReadTensor(*tensor, values.data()));
+  RETURN_IF_ERROR(ReadTensor(*tensor, values.data()));
   return values;
 }
 
@@ -338,7 +338,7 @@ absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
   std::vector<float> piece(std::min(kReadElements, elements));
   for (int64_t begin = 0; begin < elements; begin += kReadElements) {
     const int64_t count = std::min(kReadElements, elements - begin);
-    ANYORDER_RETURN_IF_ERROR(ReadPiece(tensor, begin, count, piece.data()));
+    RETURN_IF_ERROR(ReadPiece(tensor, begin, count, piece.data()));
     const auto [found, expected] =
         std::mismatch(piece.begin(), piece.begin() + count, values + begin);
     if (found == piece.begin() + count) continue;
@@ -370,12 +370,12 @@ absl::Status HfWeights::Read(const TensorTable& tensors, float* flat) const {
           tensor.is_plain() ? std::vector<float>() : Gather(tensor, flat);
       const float* const values =
           tensor.is_plain() ? flat + tensor.blocks[0].offset : gathered.data();
-      ANYORDER_RETURN_IF_ERROR(RequireEqual(*source, values, tensor.repeats));
+      RETURN_IF_ERROR(RequireEqual(*source, values, tensor.repeats));
     } else if (tensor.is_plain()) {
-      ANYORDER_RETURN_IF_ERROR(ReadTensor(*source, flat + tensor.blocks[0].offset));
+      RETURN_IF_ERROR(ReadTensor(*source, flat + tensor.blocks[0].offset));
     } else {
       std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
-      ANYORDER_RETURN_IF_ERROR(ReadTensor(*source, values.data()));
+      RETURN_IF_ERROR(ReadTensor(*source, values.data()));
       ForEachElement(tensor, [&](int64_t at, int64_t element) { flat[element] = values[at]; });
     }
   }

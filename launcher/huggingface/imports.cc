@@ -62,11 +62,11 @@ absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const Ru
     RunConfig base;
     base.model = defaults.model;
     base.data = defaults.data;
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
-    ANYORDER_ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
+    ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
     origin = options.config;
   }
-  ANYORDER_RETURN_IF_ERROR(ApplyOverrides(options.overrides, origin, config));
+  RETURN_IF_ERROR(ApplyOverrides(options.overrides, origin, config));
   MakeDirectoriesAbsolute(config);
   return config;
 }
@@ -102,24 +102,23 @@ absl::StatusOr<std::string> MakeRun(
     const ParameterLayout& layout, const float* master, const std::string& source,
     const std::function<absl::Status(const RunDirectory&)>& write_files) {
   if (config.run.is_private) KeepFilesPrivate();
-  ANYORDER_ASSIGN_OR_RETURN(NewDirectory directory,
-                            NewDirectory::Create(options.output, "--output"));
+  ASSIGN_OR_RETURN(NewDirectory directory, NewDirectory::Create(options.output, "--output"));
   const RunDirectory paths(directory.path().string());
-  ANYORDER_ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
-  ANYORDER_RETURN_IF_ERROR(write_files(paths));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
+  ASSIGN_OR_RETURN(const RunIdentity identity, NextIdentity(paths));
+  RETURN_IF_ERROR(write_files(paths));
+  RETURN_IF_ERROR(WriteFileAtomically(paths.config, config.ToText()));
   TrainMetadata metadata;  // without digests: is_imported()
   metadata.world_size = 1;
   metadata.tokenizer_digest = tokenizer_digest;
   metadata.config_text = config.ToText();
-  ANYORDER_RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, master, metadata));
-  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Created{identity.run_id, ""}));
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
+  RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, master, metadata));
+  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  RETURN_IF_ERROR(ledger.Append(ledger::Created{identity.run_id, ""}));
+  RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
   // From here on the run has a checkpoint to lose: a start that does not find it fails, rather than
   // begin at random weights.
-  ANYORDER_RETURN_IF_ERROR(ledger.Append(ledger::Commit{.step = 0, .generation = 0}));
-  ANYORDER_RETURN_IF_ERROR(directory.Publish());
+  RETURN_IF_ERROR(ledger.Append(ledger::Commit{.step = 0, .generation = 0}));
+  RETURN_IF_ERROR(directory.Publish());
   return directory.output().string();
 }
 
@@ -233,9 +232,9 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 }
 
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config,
-                            RequestedConfig(options, ContinuedTrainingDefaults(options, model)));
-  ANYORDER_RETURN_IF_ERROR(CheckContradictions(options, model, config));
+  ASSIGN_OR_RETURN(RunConfig config,
+                   RequestedConfig(options, ContinuedTrainingDefaults(options, model)));
+  RETURN_IF_ERROR(CheckContradictions(options, model, config));
   return config;
 }
 
@@ -249,11 +248,11 @@ absl::Status ReadVocabulary(Import& import) {
   std::error_code error;
   const bool may_lack = !import.model.family->names().has_xlnet_tokenizer;
   if (may_lack && !vocabulary.ok() && !fs::exists(path, error)) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(vocabulary.status());
+  RETURN_IF_ERROR(vocabulary.status());
   import.vocabulary = *std::move(vocabulary);
   constexpr char kAdvice[] = "use the spiece.model that the model was trained with";
-  ANYORDER_ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
-                            data::Tokenizer::Load(import.vocabulary, path, kAdvice));
+  ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
+                   data::Tokenizer::Load(import.vocabulary, path, kAdvice));
   const auto size = static_cast<int64_t>(tokenizer.vocab_size());
   if (size == import.model.vocab_size) return absl::OkStatus();
   return FailedPrecondition("'", path, "' has ", size, " pieces but config.json says 'vocab_size' ",
@@ -266,7 +265,7 @@ absl::StatusOr<std::string> TokenizerDigestOf(const Import& import) {
   const std::string other = (fs::path(import.input) / data::kHuggingFaceFile).string();
   const absl::StatusOr<std::string> bytes = ReadWholeFile(other);
   if (absl::IsNotFound(bytes.status())) return std::string();
-  ANYORDER_RETURN_IF_ERROR(bytes.status());
+  RETURN_IF_ERROR(bytes.status());
   return DigestOf(*bytes).Hex();
 }
 
@@ -286,7 +285,7 @@ TensorTable ExpectedTensors(const HfWeights& weights, const Import& import,
 // Weights of a language model may go on with fresh heads, as for any new task; half a head, one of
 // other classes or one that sums up otherwise is refused.
 absl::Status CheckWeights(const HfWeights& weights, const TensorTable& tensors, Import& import) {
-  ANYORDER_ASSIGN_OR_RETURN(import.findings, weights.Check(*import.model.family, tensors));
+  ASSIGN_OR_RETURN(import.findings, weights.Check(*import.model.family, tensors));
   const std::vector<const HfHead*>& taken = import.findings.taken;
   const auto head = std::find_if(taken.begin(), taken.end(),
                                  [](const HfHead* one) { return one->has_summary(); });
@@ -307,7 +306,7 @@ absl::Status ReadWeights(const Import& import, const HfWeights& weights, const T
     InitializeParameters(layout, import.config.model, seed, parameter.offset, parameter.end(),
                          master + parameter.offset);
   }
-  ANYORDER_RETURN_IF_ERROR(weights.Read(tensors, master));
+  RETURN_IF_ERROR(weights.Read(tensors, master));
   return import.model.family->Fold(
       import.model, layout, [&weights](const std::string& name) { return weights.Values(name); },
       master);
@@ -350,11 +349,11 @@ void PrintWriting(int64_t num_parameters) {
 absl::Status WriteFilesOfModel(const Import& import, const HfWeights& weights,
                                const TensorTable& tensors, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
-  ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
-  ANYORDER_RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
+  RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
+  RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
+  RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
   if (import.model.family->names().keeps_storage)
-    ANYORDER_RETURN_IF_ERROR(KeepOriginals(weights, tensors, imported.originals));
+    RETURN_IF_ERROR(KeepOriginals(weights, tensors, imported.originals));
   if (import.vocabulary.empty()) return absl::OkStatus();
   return WriteFileAtomically(imported.vocabulary, import.vocabulary);
 }
@@ -459,36 +458,34 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
 
 absl::Status ImportHuggingFace(const ImportOptions& options) {
   SetLogName("import");
-  ANYORDER_RETURN_IF_ERROR(CheckInput(options.input));
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
+  RETURN_IF_ERROR(CheckInput(options.input));
+  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Import import;
   import.input = options.input;
-  ANYORDER_ASSIGN_OR_RETURN(
-      import.config_text,
-      ReadInput(options.input, "config.json", "name the directory that save_pretrained wrote"));
-  ANYORDER_ASSIGN_OR_RETURN(
-      import.model,
-      ParseHfConfig(import.config_text, (fs::path(options.input) / "config.json").string()));
-  ANYORDER_ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
-  ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
+  ASSIGN_OR_RETURN(import.config_text, ReadInput(options.input, "config.json",
+                                                 "name the directory that save_pretrained wrote"));
+  ASSIGN_OR_RETURN(import.model, ParseHfConfig(import.config_text,
+                                               (fs::path(options.input) / "config.json").string()));
+  ASSIGN_OR_RETURN(import.config, ConfigOfWeights(options, import.model));
+  ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.input));
   const ParameterLayout layout(import.config.model, import.model.vocab_size);
   const TensorTable tensors = ExpectedTensors(weights, import, layout);
-  ANYORDER_RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
-  ANYORDER_RETURN_IF_ERROR(ReadVocabulary(import));
+  RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
+  RETURN_IF_ERROR(ReadVocabulary(import));
 
   const HfWeights::Totals totals = weights.totals();
   absl::PrintF("reading %d tensors, %.1f MB\n", totals.tensors,
                static_cast<double>(totals.bytes) / 1e6);
   std::fflush(stdout);
   const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
-  ANYORDER_RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
+  RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
-  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, TokenizerDigestOf(import));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string run_dir,
-                            MakeRun(options, import.config, digest, layout, master.get(),
-                                    import.input, [&](const RunDirectory& paths) {
-                                      return WriteFilesOfModel(import, weights, tensors, paths);
-                                    }));
+  ASSIGN_OR_RETURN(const std::string digest, TokenizerDigestOf(import));
+  ASSIGN_OR_RETURN(const std::string run_dir,
+                   MakeRun(options, import.config, digest, layout, master.get(), import.input,
+                           [&](const RunDirectory& paths) {
+                             return WriteFilesOfModel(import, weights, tensors, paths);
+                           }));
   PrintSummary(import, layout, run_dir);
   PrintPlan(VariantOfRun(*import.model.family, import.config), import.config,
             layout.num_elements());
@@ -497,23 +494,22 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
 
 absl::Status ImportRun(const ImportRunOptions& options) {
   SetLogName("import");
-  ANYORDER_RETURN_IF_ERROR(CheckRunInput(options.input));
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
+  RETURN_IF_ERROR(CheckRunInput(options.input));
+  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Source source;
-  ANYORDER_ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source.config));
-  ANYORDER_RETURN_IF_ERROR(CheckModels(source.config, config));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            OpenSavedStep(options.input, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
+  ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source.config));
+  RETURN_IF_ERROR(CheckModels(source.config, config));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.input, options.step));
+  ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
+  ASSIGN_OR_RETURN(
       const WeightReader weights,
       WeightReader::Open(checkpoint, WeightChoice::kAverage, source.config.train.init_from));
   source.parameters = weights.parameters();
-  ANYORDER_RETURN_IF_ERROR(FindVocabularySize(checkpoint, source));
+  RETURN_IF_ERROR(FindVocabularySize(checkpoint, source));
 
   const ParameterLayout layout(config.model, source.vocab_size);
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const TransferPlan plan,
       PlanTransfer(source.parameters, layout,
                    options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy));
@@ -521,18 +517,17 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
   InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
                        master.get());
-  ANYORDER_RETURN_IF_ERROR(ReadTransferred(weights, plan, 0, elements, master.get()));
+  RETURN_IF_ERROR(ReadTransferred(weights, plan, 0, elements, master.get()));
   PrintWriting(elements);
-  ANYORDER_RETURN_IF_ERROR(
-      MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
-              absl::StrCat(fs::absolute(options.input).lexically_normal().string(), " step ",
-                           source.metadata.step),
-              // A vocabulary that came with imported weights goes with them.
-              [&options](const RunDirectory& paths) {
-                return CopyIfThere(ImportedRun(options.input).vocabulary,
-                                   ImportedRun(paths.root).vocabulary);
-              })
-          .status());
+  RETURN_IF_ERROR(MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
+                          absl::StrCat(fs::absolute(options.input).lexically_normal().string(),
+                                       " step ", source.metadata.step),
+                          // A vocabulary that came with imported weights goes with them.
+                          [&options](const RunDirectory& paths) {
+                            return CopyIfThere(ImportedRun(options.input).vocabulary,
+                                               ImportedRun(paths.root).vocabulary);
+                          })
+                      .status());
   PrintSummary(options, source, plan);
   PrintPlan(FamilyOfRun(config), config, elements);
   return absl::OkStatus();

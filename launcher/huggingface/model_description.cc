@@ -29,7 +29,7 @@ Json ModelJson(const ModelConfig& model) {
 
 // [layers][heads][left, right, stride], or null.
 absl::StatusOr<Json> WindowsJson(const ModelConfig& model) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
+  ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
   if (bands.empty()) return Json(nullptr);
   Json layers = Json::array();
   for (size_t i = 0; i < bands.size(); ++i) {
@@ -61,7 +61,7 @@ Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
 
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
   const ModelConfig& network = model.config.model;
-  ANYORDER_ASSIGN_OR_RETURN(const Json windows, WindowsJson(network));
+  ASSIGN_OR_RETURN(const Json windows, WindowsJson(network));
   const Json json = {{"model_type", kAnyorderModelType},
                      {"format_version", 1},
                      {"objective", model.config.objective.name},

@@ -45,12 +45,12 @@ bool IsModelDirectory(const std::string& directory) { return HasFile(directory, 
 
 absl::StatusOr<Json> DescribeModelDirectory(const ModelDirectoryOptions& options) {
   const std::string path = JoinPath(options.path, "config.json");
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto config = TryParseJson<Json>(text);
   if (!config.is_object())
     return DataLoss("'", path, "' is not a JSON object; export or fetch the model again");
-  ANYORDER_ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.path));
-  if (options.verify) ANYORDER_RETURN_IF_ERROR(weights.CheckValues());
+  ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.path));
+  if (options.verify) RETURN_IF_ERROR(weights.CheckValues());
   const bool is_ours = config.contains("model_type") && config["model_type"] == kAnyorderModelType;
   const HfWeights::Totals totals = weights.totals();
   Json json = {{"kind", "model"},

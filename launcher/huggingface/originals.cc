@@ -38,10 +38,10 @@ absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
     metadata[absl::StrCat(kTypePrefix, entry.name)] = std::string(Name(entry.dtype));
     if (tensor->is_folded || !tensor->holds_ours()) kept.push_back(entry);
   }
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
-                            ckpt::SafetensorsWriter::Create(path, kept, metadata));
+  ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                   ckpt::SafetensorsWriter::Create(path, kept, metadata));
   for (const ckpt::SafetensorsEntry& entry : kept)
-    ANYORDER_RETURN_IF_ERROR(CopyTensor(*weights.ReaderOf(entry.name), entry, writer));
+    RETURN_IF_ERROR(CopyTensor(*weights.ReaderOf(entry.name), entry, writer));
   return writer.Finish();
 }
 
@@ -49,7 +49,7 @@ absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
   Originals originals;
-  ANYORDER_ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
+  ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
   for (const auto& [key, value] : originals.file_->metadata()) {
     if (!absl::StartsWith(key, kTypePrefix)) continue;
     const std::optional<DType> type = TypeNamed(value);

@@ -167,18 +167,16 @@ std::string ConfigText(const PeftExport& work, const PeftTensors& tensors) {
 
 absl::Status WritePeftFiles(const PeftExport& work, const ParameterLayout& network,
                             const TensorTable& tensors, const std::string& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ParameterInfo> saved,
-                            ReadSavedParameters(work.checkpoint));
+  ASSIGN_OR_RETURN(const std::vector<ParameterInfo> saved, ReadSavedParameters(work.checkpoint));
   PeftTensors collected(network, tensors);
   for (const ParameterInfo& info : saved) collected.Add(info);
-  ANYORDER_RETURN_IF_ERROR(collected.ToStatus());
+  RETURN_IF_ERROR(collected.ToStatus());
   const WeightReader own = WeightReader::OfTrained(work.checkpoint, work.choice);
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WeightReader merged,
-      WeightReader::Open(work.checkpoint, work.choice, work.config.train.init_from));
-  ANYORDER_RETURN_IF_ERROR(WriteWeightFile({{own, WithType(collected.adapters(), work.dtype)},
-                                            {merged, WithType(collected.modules(), work.dtype)}},
-                                           JoinPath(directory, "adapter_model.safetensors")));
+  ASSIGN_OR_RETURN(const WeightReader merged,
+                   WeightReader::Open(work.checkpoint, work.choice, work.config.train.init_from));
+  RETURN_IF_ERROR(WriteWeightFile({{own, WithType(collected.adapters(), work.dtype)},
+                                   {merged, WithType(collected.modules(), work.dtype)}},
+                                  JoinPath(directory, "adapter_model.safetensors")));
   return WriteFileAtomically(JoinPath(directory, "adapter_config.json"),
                              ConfigText(work, collected));
 }

@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <map>
-#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -240,10 +239,10 @@ absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
 
 absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
                                  const std::string& directory) {
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "special_tokens_map.json"),
-                                               SpecialTokens().dump(2) + "\n"));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"),
-                                               TokenizerConfig(settings).dump(2) + "\n"));
+  RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "special_tokens_map.json"),
+                                      SpecialTokens().dump(2) + "\n"));
+  RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"),
+                                      TokenizerConfig(settings).dump(2) + "\n"));
   const absl::StatusOr<std::string> text = TokenizerText(vocabulary, settings);
   if (text.ok()) return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), *text);
   LogWarning(absl::StrCat("tokenizer.json is left out: ", text.status().message(),
@@ -253,7 +252,7 @@ absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSe
 
 absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::VocabIds& ids,
                                       int64_t max_length, const std::string& directory) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
   const auto file = TryParseJson<Json>(text);
   if (!file.is_object())
     return DataLoss(source, " is damaged: it is no JSON; prepare the data again");
@@ -267,7 +266,7 @@ absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::Voc
     if (token != tokens.end() && id != &data::VocabIds::eod && id != &data::VocabIds::eop)
       config[absl::StrCat(role, "_token")] = token->second;
   }
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"), config.dump(2) + "\n"));
   return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), text);
 }

@@ -60,7 +60,7 @@ absl::Status WritePiece(const std::string& name, int64_t begin, const std::vecto
   const int64_t end = begin + static_cast<int64_t>(values.size());
   if (dtype == DType::kFloat32) return writer.WriteRange(name, begin, end, values.data());
   if (dtype == DType::kFloat16) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<uint16_t> halves, ToHalves(name, values));
+    ASSIGN_OR_RETURN(const std::vector<uint16_t> halves, ToHalves(name, values));
     return writer.WriteRange(name, begin, end, halves.data());
   }
   std::vector<BFloat16> rounded(values.size());
@@ -72,8 +72,7 @@ absl::Status WritePiece(const std::string& name, int64_t begin, const std::vecto
 absl::StatusOr<std::vector<float>> ReadBlock(const WeightReader& source, const TensorBlock& block) {
   std::vector<float> values(static_cast<size_t>(block.num_elements()), block.fill);
   if (block.offset < 0) return values;
-  ANYORDER_RETURN_IF_ERROR(
-      source.Read(block.offset, block.offset + block.num_elements(), values.data()));
+  RETURN_IF_ERROR(source.Read(block.offset, block.offset + block.num_elements(), values.data()));
   return values;
 }
 
@@ -83,7 +82,7 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightReader& source,
   FileTensor moved = tensor;
   std::vector<float> flat;
   for (TensorBlock& block : moved.blocks) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(source, block));
+    ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(source, block));
     block.offset = static_cast<int64_t>(flat.size());
     flat.insert(flat.end(), values.begin(), values.end());
   }
@@ -98,16 +97,16 @@ absl::Status WriteTensor(const WeightReader& source, const WrittenTensor& writte
   if (original != nullptr) return CopyTensor(*original, {tensor.name, dtype, tensor.shape}, writer);
   if (!tensor.constants.empty()) return WritePiece(tensor.name, 0, tensor.constants, dtype, writer);
   if (!tensor.is_plain()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(source, tensor));
+    ASSIGN_OR_RETURN(const std::vector<float> values, GatherTensor(source, tensor));
     return WritePiece(tensor.name, 0, values, dtype, writer);
   }
   const int64_t elements = tensor.shape.num_elements();
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t size = std::min(kPieceElements, elements - begin);
     const int64_t offset = tensor.blocks[0].offset;
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> values,
-                              ReadBlock(source, {offset < 0 ? offset : offset + begin, size, 1}));
-    ANYORDER_RETURN_IF_ERROR(WritePiece(tensor.name, begin, values, dtype, writer));
+    ASSIGN_OR_RETURN(const std::vector<float> values,
+                     ReadBlock(source, {offset < 0 ? offset : offset + begin, size, 1}));
+    RETURN_IF_ERROR(WritePiece(tensor.name, begin, values, dtype, writer));
   }
   return absl::OkStatus();
 }
@@ -142,8 +141,8 @@ absl::Status CopyTensor(const ckpt::SafetensorsReader& reader, const ckpt::Safet
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const int64_t end = std::min(begin + kPieceElements, elements);
     bytes.resize(static_cast<size_t>((end - begin) * SizeOf(entry.dtype)));
-    ANYORDER_RETURN_IF_ERROR(reader.Read(entry.name, begin, end, bytes.data()));
-    ANYORDER_RETURN_IF_ERROR(writer.WriteRange(entry.name, begin, end, bytes.data()));
+    RETURN_IF_ERROR(reader.Read(entry.name, begin, end, bytes.data()));
+    RETURN_IF_ERROR(writer.WriteRange(entry.name, begin, end, bytes.data()));
   }
   return absl::OkStatus();
 }
@@ -160,11 +159,11 @@ absl::Status WriteWeightFile(const std::vector<WeightFilePart>& parts, const std
   for (const WeightFilePart& part : parts)
     for (const auto& [tensor, dtype, original] : part.tensors)
       entries.push_back({tensor.name, dtype, tensor.shape});
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
-                            ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
+  ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                   ckpt::SafetensorsWriter::Create(path, entries, {{"format", "pt"}}));
   for (const WeightFilePart& part : parts)
     for (const WrittenTensor& tensor : part.tensors)
-      ANYORDER_RETURN_IF_ERROR(WriteTensor(part.source, tensor, writer));
+      RETURN_IF_ERROR(WriteTensor(part.source, tensor, writer));
   return writer.Finish();
 }
 
@@ -177,7 +176,7 @@ absl::Status WriteWeightFiles(const WeightReader& source, const Tensors& tensors
   int64_t total = 0;
   for (size_t i = 0; i < files.size(); ++i) {
     const std::string name = absl::StrFormat("model-%05d-of-%05d.safetensors", i + 1, files.size());
-    ANYORDER_RETURN_IF_ERROR(WriteWeightFile({{source, files[i]}}, JoinPath(directory, name)));
+    RETURN_IF_ERROR(WriteWeightFile({{source, files[i]}}, JoinPath(directory, name)));
     for (const WrittenTensor& tensor : files[i]) {
       index["weight_map"][tensor.tensor.name] = name;
       total += BytesOf(tensor);

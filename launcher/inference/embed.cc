@@ -50,15 +50,14 @@ absl::StatusOr<ckpt::SafetensorsWriter> MakeFile(const std::string& path, const 
                                                  int64_t dim, const std::string& network) {
   const auto tokens = static_cast<int64_t>(table.tokens.size());
   const auto offsets = static_cast<int64_t>(table.offsets.size());
-  ANYORDER_ASSIGN_OR_RETURN(
-      ckpt::SafetensorsWriter file,
-      ckpt::SafetensorsWriter::Create(path,
-                                      {{"states", DType::kFloat32, {tokens, dim}},
-                                       {"offsets", DType::kInt64, {offsets}},
-                                       {"tokens", DType::kInt32, {tokens}}},
-                                      {{"network", network}}));
-  ANYORDER_RETURN_IF_ERROR(file.WriteRange("offsets", 0, offsets, table.offsets.data()));
-  ANYORDER_RETURN_IF_ERROR(file.WriteRange("tokens", 0, tokens, table.tokens.data()));
+  ASSIGN_OR_RETURN(ckpt::SafetensorsWriter file,
+                   ckpt::SafetensorsWriter::Create(path,
+                                                   {{"states", DType::kFloat32, {tokens, dim}},
+                                                    {"offsets", DType::kInt64, {offsets}},
+                                                    {"tokens", DType::kInt32, {tokens}}},
+                                                   {{"network", network}}));
+  RETURN_IF_ERROR(file.WriteRange("offsets", 0, offsets, table.offsets.data()));
+  RETURN_IF_ERROR(file.WriteRange("tokens", 0, tokens, table.tokens.data()));
   return file;
 }
 
@@ -67,34 +66,32 @@ absl::StatusOr<ckpt::SafetensorsWriter> MakeFile(const std::string& path, const 
 // signal; NotFound, DataLoss.
 absl::Status Embed(const EmbedOptions& options) {
   SetLogName("embed");
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadPrompts(options.input));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
+  ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadPrompts(options.input));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("text");
-  ANYORDER_ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
+  ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
   const VocabularyIds ids = SpecialTokens(model.vocabulary);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
-                            TokenEncoder::Create(model.config, ids, options.states,
-                                                 model.weights.values, *model.backend));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> tokens,
-                            model.vocabulary.Encode(texts, "encoding the texts"));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
+                   TokenEncoder::Create(model.config, ids, options.states, model.weights.values,
+                                        *model.backend));
+  ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> tokens,
+                   model.vocabulary.Encode(texts, "encoding the texts"));
   const TokenTable table = TableOf(tokens, encoder->max_tokens());
   if (table.tokens.empty()) return FailedPrecondition("'", options.input, "' holds no token");
-  ANYORDER_ASSIGN_OR_RETURN(const std::string network,
-                            NetworkName(model.checkpoint, options.weights()));
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter file,
-                            MakeFile(options.output, table, encoder->dim(), network));
+  ASSIGN_OR_RETURN(const std::string network, NetworkName(model.checkpoint, options.weights()));
+  ASSIGN_OR_RETURN(ckpt::SafetensorsWriter file,
+                   MakeFile(options.output, table, encoder->dim(), network));
   const auto count = static_cast<int64_t>(texts.size());
   int64_t done = 0;
   progress.GoesOn(0, count, "");
-  ANYORDER_RETURN_IF_ERROR(
-      encoder->Encode(tokens, [&](size_t text, const std::vector<float>& states) {
-        const int64_t begin = table.offsets[text] * encoder->dim();
-        ANYORDER_RETURN_IF_ERROR(file.WriteRange(
-            "states", begin, begin + static_cast<int64_t>(states.size()), states.data()));
-        if (progress.GoesOn(++done, count, "")) return absl::OkStatus();
-        return absl::CancelledError("stopped by a signal; --output was not made");
-      }));
-  ANYORDER_RETURN_IF_ERROR(file.Finish());
+  RETURN_IF_ERROR(encoder->Encode(tokens, [&](size_t text, const std::vector<float>& states) {
+    const int64_t begin = table.offsets[text] * encoder->dim();
+    RETURN_IF_ERROR(file.WriteRange("states", begin, begin + static_cast<int64_t>(states.size()),
+                                    states.data()));
+    if (progress.GoesOn(++done, count, "")) return absl::OkStatus();
+    return absl::CancelledError("stopped by a signal; --output was not made");
+  }));
+  RETURN_IF_ERROR(file.Finish());
   Log(absl::StrCat(options.output, ": ", table.tokens.size(), " states of ", encoder->dim(),
                    " numbers, of ", Counted(count, "text")));
   return absl::OkStatus();

@@ -67,9 +67,8 @@ absl::Status ResolveObjective(EvalOptions& options) {
     return InvalidArgument("--objective: ", named.status().message(),
                            "; own is the run's, causal scores from left to right");
   }
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   const bool is_own = *named == &TraitsOf(config);
   // A language model of text in its own order, by whatever name.
   const bool is_causal = (*named)->has(ObjectiveTraits::kCausal) &&
@@ -115,24 +114,22 @@ absl::Status CheckOptions(const EvalOptions& options) {
 }
 
 absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
   const std::string data = options.data.empty() ? config.eval.shards : options.data;
   if (data.empty()) {
     return absl::InvalidArgumentError(
         "no held-out text: the run's configuration has no eval.shards; give --data SHARDS, a "
         "directory that `anyorder prep --vocab` wrote");
   }
-  ANYORDER_RETURN_IF_ERROR(
-      data::CheckIsDataset(options.data.empty() ? "eval.shards" : "--data", data));
-  ANYORDER_ASSIGN_OR_RETURN(SavedModel subject,
-                            OpenSavedModel({options.run_dir, options.step, options.threads,
-                                            options.device, options.raw_weights},
-                                           config, data));
+  RETURN_IF_ERROR(data::CheckIsDataset(options.data.empty() ? "eval.shards" : "--data", data));
+  ASSIGN_OR_RETURN(SavedModel subject,
+                   OpenSavedModel({options.run_dir, options.step, options.threads, options.device,
+                                   options.raw_weights},
+                                  config, data));
   if (!options.overrides.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(
-        subject.config, LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
+    ASSIGN_OR_RETURN(subject.config,
+                     LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));
   }
   return subject;
 }
@@ -161,14 +158,13 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
   evaluation.lanes = options.batch_size.value_or(evaluation.lanes);
   evaluation.batches = options.batches.value_or(evaluation.batches);
   evaluation.seed = options.seed.value_or(evaluation.seed);
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Evaluator> evaluator,
-      Evaluator::Create(config, *subject.data, evaluation, nullptr, *subject.backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Evaluator> evaluator,
+                   Evaluator::Create(config, *subject.data, evaluation, nullptr, *subject.backend));
   int64_t done = 0;
   SplitLosses losses;
   while (progress.GoesOn(done, evaluator->num_batches(), LossWords(losses.total())) &&
          done < evaluator->num_batches()) {
-    ANYORDER_RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
+    RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
     losses = SumOverLanes(evaluator->lane_losses());
     ++done;
   }
@@ -181,7 +177,7 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
 absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const SavedModel& subject,
                                           BatchProgress& progress) {
   const RunConfig& config = subject.config;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   const FormOrStatus form = objective->Generation({});
   if (!form.ok() || !(*form)->scores_texts()) {
     return InvalidArgument(
@@ -202,12 +198,11 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   model.mem_len = options.mem_len.value_or(model.mem_len);
   walk_options.window_len = options.window.value_or(0);
   model.clamp_len = options.clamp_len.value_or(model.clamp_len);
-  ANYORDER_ASSIGN_OR_RETURN(const CausalWalk walk,
-                            CausalWalk::Create(*subject.data, model, walk_options));
+  ASSIGN_OR_RETURN(const CausalWalk walk, CausalWalk::Create(*subject.data, model, walk_options));
   const data::DatasetIndex& index = subject.data->index();
   Measured measured;
   if (!progress.GoesOn(0, walk.num_segments(), "")) return NothingMeasured();
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const CausalScore score,
       ScoreCausally(walk, model, subject.weights.values, static_cast<int64_t>(index.vocab_size),
                     options.batches.value_or(0), *subject.backend,
@@ -235,19 +230,18 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
 // FailedPrecondition for text of another tokenizer or too little of it; NotFound, DataLoss.
 absl::StatusOr<int> Evaluate(EvalOptions options) {
   SetLogName("eval");
-  ANYORDER_RETURN_IF_ERROR(ResolveObjective(options));
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(ResolveObjective(options));
+  RETURN_IF_ERROR(CheckOptions(options));
   const bool is_causal = options.objective == "causal";
   BatchProgress progress(is_causal ? "segment" : "batch");
-  ANYORDER_ASSIGN_OR_RETURN(const SavedModel subject, OpenSubject(options));
+  ASSIGN_OR_RETURN(const SavedModel subject, OpenSubject(options));
   if (subject.is_training_data) {
     LogWarning(
         absl::StrCat("'", subject.data_path,
                      "' is the dataset that the run was trained on: this is not a held-out loss"));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const Measured measured,
-                            is_causal ? EvaluateCausally(options, subject, progress)
-                                      : EvaluateOwn(options, subject, progress));
+  ASSIGN_OR_RETURN(const Measured measured, is_causal ? EvaluateCausally(options, subject, progress)
+                                                      : EvaluateOwn(options, subject, progress));
   EvalJson report = {{"kind", "eval"},
                      {"run_dir", options.run_dir},
                      {"step", subject.step},

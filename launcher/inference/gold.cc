@@ -27,7 +27,7 @@ using Json = nlohmann::ordered_json;
 
 absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
   absl::StatusOr<data::ExampleLabels> labels = data::ReadExampleLabels(options);
-  ANYORDER_RETURN_IF_ERROR(Annotate(labels.status(), "reading the labels"));
+  RETURN_IF_ERROR(Annotate(labels.status(), "reading the labels"));
   gold.kind = labels->task;
   gold.classes = std::move(labels->classes);
   gold.examples = std::move(labels->examples);
@@ -40,12 +40,11 @@ absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
 // Identifiers and answers.
 absl::Status ReadOrigins(const data::Dataset& dataset, Gold& gold) {
   if (!dataset.index().examples->origins) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::ExampleOrigins> origins,
-                            data::ExampleOrigins::Open(*FileSystem::Posix(), gold.path,
-                                                       dataset.index(), *dataset.examples()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::ExampleOrigins> origins,
+                   data::ExampleOrigins::Open(*FileSystem::Posix(), gold.path, dataset.index(),
+                                              *dataset.examples()));
   for (size_t i = 0; i < gold.examples.size(); ++i) {
-    ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin,
-                              origins->Read(static_cast<int64_t>(i)));
+    ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins->Read(static_cast<int64_t>(i)));
     gold.examples[i].id = origin.id;
     if (gold.kind != ExampleTask::kSpans) continue;
     if (!origin.answers) {
@@ -60,8 +59,7 @@ absl::Status ReadOrigins(const data::Dataset& dataset, Gold& gold) {
 }
 
 absl::Status ReadDataset(const std::string& task, Gold& gold) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
-                            data::Dataset::Open(gold.path));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset, data::Dataset::Open(gold.path));
   const data::StoredExamples* examples = dataset->examples();
   if (examples == nullptr) {
     return FailedPrecondition("'", gold.path,
@@ -86,8 +84,7 @@ absl::Status ReadDataset(const std::string& task, Gold& gold) {
     const int32_t label = examples->LabelOf(static_cast<int64_t>(i));
     if (label < 0 || gold.kind == ExampleTask::kSpans) continue;
     if (gold.kind == ExampleTask::kTokens) {
-      ANYORDER_ASSIGN_OR_RETURN(const data::Example example,
-                                examples->ReadExample(static_cast<int64_t>(i)));
+      ASSIGN_OR_RETURN(const data::Example example, examples->ReadExample(static_cast<int64_t>(i)));
       for (const int32_t tag : example.WordTags())
         gold.examples[i].tags.push_back(gold.classes[static_cast<size_t>(tag)]);
       continue;
@@ -104,10 +101,10 @@ class SquadGold {
   explicit SquadGold(Gold& gold) : gold_(gold) {}
 
   absl::Status Read() {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(gold_.path));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(gold_.path));
     const auto root = TryParseJson<Json>(text);
     gold_.kind = ExampleTask::kSpans;
-    ANYORDER_RETURN_IF_ERROR(ForEach(root, "data", "", [&](const Json& article, const auto& at) {
+    RETURN_IF_ERROR(ForEach(root, "data", "", [&](const Json& article, const auto& at) {
       return ForEach(article, "paragraphs", at, [&](const Json& paragraph, const auto& at) {
         return ForEach(paragraph, "qas", at, [&](const Json& question, const auto& at) {
           return AddQuestion(question, at);
@@ -129,8 +126,7 @@ class SquadGold {
                       "'; name a file of SQuAD, such as dev-v2.0.json");
     }
     for (size_t i = 0; i < list->size(); ++i) {
-      ANYORDER_RETURN_IF_ERROR(
-          take((*list)[i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
+      RETURN_IF_ERROR(take((*list)[i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
     }
     return absl::OkStatus();
   }
@@ -141,7 +137,7 @@ class SquadGold {
     if (id == nullptr) return DataLoss(example.where, " has no string 'id'");
     example.id = id->get<std::string>();
     if (question.contains("answers")) {
-      ANYORDER_RETURN_IF_ERROR(
+      RETURN_IF_ERROR(
           ForEach(question, "answers", at, [&](const Json& answer, const auto& at) -> absl::Status {
             const Json* const answer_text = FindMember(answer, "text", &Json::is_string);
             if (answer_text == nullptr)
@@ -194,16 +190,16 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
   Gold gold{.path = path, .task = task};
   const data::OfficialTask& official = data::OfficialTaskOrNone(task);
   if (IsDataset(path)) {
-    ANYORDER_RETURN_IF_ERROR(ReadDataset(task, gold));
+    RETURN_IF_ERROR(ReadDataset(task, gold));
   } else if (official.submission == data::SubmissionForm::kSquad) {
-    ANYORDER_RETURN_IF_ERROR(CheckIsGoldFile(task, path));
-    ANYORDER_RETURN_IF_ERROR(SquadGold(gold).Read());
+    RETURN_IF_ERROR(CheckIsGoldFile(task, path));
+    RETURN_IF_ERROR(SquadGold(gold).Read());
   } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         ReadLabels({.input = path, .names = fields.ExampleNames(), .table = fields.Table()}, gold));
   } else {
     const std::string& rows = official.row_task;
-    ANYORDER_RETURN_IF_ERROR(ReadLabels(
+    RETURN_IF_ERROR(ReadLabels(
         {.input = path, .task = rows.empty() ? task : rows, .has_groups = !rows.empty()}, gold));
   }
   if (gold.kind == ExampleTask::kGeneration) {

@@ -96,7 +96,7 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::s
     }
     example = Json{{"context", texts[0]}, {"choices", std::vector(texts.begin() + 1, texts.end())}};
   }
-  ANYORDER_RETURN_IF_ERROR(example.status());
+  RETURN_IF_ERROR(example.status());
   return DumpJson(*example) + "\n";
 }
 
@@ -106,7 +106,7 @@ using Texts = std::vector<std::string>;  // the parts of an example
 absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
   if (words.empty()) return std::vector<Texts>();
   if (words != Texts{"-"}) return std::vector<Texts>{words};
-  ANYORDER_ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin"));
+  ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin"));
   std::vector<Texts> examples;
   for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipWhitespace()))
     examples.push_back({std::string(line)});
@@ -122,13 +122,13 @@ absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options,
   const std::string path = scratch.path() + "/input.jsonl";
   std::string examples;
   if (options.data == "-") {
-    ANYORDER_ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin"));
+    ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin"));
   }
   for (const Texts& texts : typed) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, texts));
+    ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, texts));
     examples += example;
   }
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, examples));
+  RETURN_IF_ERROR(WriteFileAtomically(path, examples));
   return path;
 }
 
@@ -139,12 +139,11 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
                                             const RunConfig& config, const ScratchFolder& scratch) {
   const std::string& training =
       options.labels_from.empty() ? config.data.shards : options.labels_from;
-  ANYORDER_ASSIGN_OR_RETURN(
-      const data::DatasetIndex index,
-      ReadTrainingData(training, "the classes and the vocabulary that the run learned",
-                       "name its training data, or a copy, with --labels-from"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string file,
-                            ExamplesFile(options, typed, config.model.task.task, scratch));
+  ASSIGN_OR_RETURN(const data::DatasetIndex index,
+                   ReadTrainingData(training, "the classes and the vocabulary that the run learned",
+                                    "name its training data, or a copy, with --labels-from"));
+  ASSIGN_OR_RETURN(const std::string file,
+                   ExamplesFile(options, typed, config.model.task.task, scratch));
   data::ExamplePrepOptions prep{.inputs = {file},
                                 .output = scratch.path() + "/dataset",
                                 .vocab = absl::StrCat(training, "/", index.tokenizer.file),
@@ -208,7 +207,7 @@ class PredictionSink {
   static absl::StatusOr<PredictionSink> Open(const PredictOptions& options) {
     PredictionSink sink(options);
     if (options.output.empty() || options.output == "-") return sink;
-    ANYORDER_ASSIGN_OR_RETURN(sink.file_, NewFile::Create(options.output, "--output"));
+    ASSIGN_OR_RETURN(sink.file_, NewFile::Create(options.output, "--output"));
     return sink;
   }
 
@@ -227,7 +226,7 @@ class PredictionSink {
 
   // `task`: that the examples are of, "" if none is known.
   absl::Status Finish(const std::string& task) {
-    if (!options_.submission.empty()) ANYORDER_RETURN_IF_ERROR(Submit(task));
+    if (!options_.submission.empty()) RETURN_IF_ERROR(Submit(task));
     return file_ == nullptr ? absl::OkStatus() : file_->Publish();
   }
 
@@ -236,11 +235,11 @@ class PredictionSink {
 
   absl::Status Submit(const std::string& task) {
     if (IsRankingTask(task)) {
-      ANYORDER_ASSIGN_OR_RETURN(const Gold rows, ReadGold(task, options_.data, options_.fields));
-      ANYORDER_ASSIGN_OR_RETURN(kept_, RankCandidates(rows, kept_));
+      ASSIGN_OR_RETURN(const Gold rows, ReadGold(task, options_.data, options_.fields));
+      ASSIGN_OR_RETURN(kept_, RankCandidates(rows, kept_));
     }
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
-                              SubmissionFiles(task, options_.data, kept_));
+    ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
+                     SubmissionFiles(task, options_.data, kept_));
     return WriteSubmission(files, options_.submission, "--write-submission");
   }
 
@@ -281,11 +280,11 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
   const int64_t batch_size = options.batch_size.value_or(model.config.train.micro_batch_size);
   const int64_t examples =
       model.data->examples() == nullptr ? 0 : model.data->examples()->num_examples();
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const std::unique_ptr<ExamplePredictor> predictor,
       ExamplePredictor::Create(model.config, *model.data,
                                std::clamp<int64_t>(examples, 1, batch_size), *model.backend));
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       TellPredictions tell,
       TellPredictions::Create(directory, *model.data, model.config.model.task, options.answers));
   const auto take = [&](Prediction prediction) {
@@ -296,18 +295,18 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
   const int64_t count = predictor->size();
   int64_t done = 0;
   while (progress.GoesOn(done, count, "") && done < count) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<ExamplePrediction> said,
-                              predictor->Predict(done, model.weights.values));
+    ASSIGN_OR_RETURN(const std::vector<ExamplePrediction> said,
+                     predictor->Predict(done, model.weights.values));
     for (const ExamplePrediction& one : said) {
       ++done;
-      ANYORDER_RETURN_IF_ERROR(tell.Take(one, take));
+      RETURN_IF_ERROR(tell.Take(one, take));
     }
   }
   if (done < count) {
     return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
                                              " examples; an --output was not made"));
   }
-  ANYORDER_RETURN_IF_ERROR(tell.Finish(take));
+  RETURN_IF_ERROR(tell.Finish(take));
   if (tell.num_cut_texts() > 0) {
     LogWarning(absl::StrCat(tell.num_cut_texts(), " of ", count, " texts do not fit in ",
                             model.config.sampling.seq_len,
@@ -324,26 +323,25 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
 // and line; Cancelled after a signal; NotFound, DataLoss.
 absl::Status Predict(const PredictOptions& options) {
   SetLogName("predict");
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(options.run_dir).config, {}));
-  ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
+  RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  RETURN_IF_ERROR(CheckIsClassifier(config));
   if (config.run.is_private) KeepFilesPrivate();
   // A table on the terminal is shown without progress.
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
-  ANYORDER_ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make("anyorder-texts"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
+  ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options));
+  ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make("anyorder-texts"));
+  ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
   std::string data = options.data;  // or a dataset made of it
   std::error_code ignored;
   if (!std::filesystem::exists(absl::StrCat(data, "/", data::kIndexFile), ignored)) {
-    ANYORDER_ASSIGN_OR_RETURN(data, PrepareExamples(options, typed, config, scratch));
+    ASSIGN_OR_RETURN(data, PrepareExamples(options, typed, config, scratch));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));
+  ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));
   if (!options.submission.empty()) {
-    ANYORDER_RETURN_IF_ERROR(CheckSubmission(TaskOf(options, model), options.data,
-                                             options.submission, "--write-submission"));
+    RETURN_IF_ERROR(CheckSubmission(TaskOf(options, model), options.data, options.submission,
+                                    "--write-submission"));
   }
   return PredictAll(options, model, data, typed, progress, sink);
 }

@@ -81,16 +81,16 @@ class LineParser {
       return DataLoss("there is no number 'example' from 1");
     prediction.number = number->get<int64_t>();
     if (line_.contains("id")) {
-      ANYORDER_ASSIGN_OR_RETURN(prediction.id, Text(line_["id"], "id"));
+      ASSIGN_OR_RETURN(prediction.id, Text(line_["id"], "id"));
     }
     if (line_.contains("probabilities")) {
-      ANYORDER_RETURN_IF_ERROR(ReadProbabilities(prediction));
+      RETURN_IF_ERROR(ReadProbabilities(prediction));
     } else if (line_.contains("tag_probabilities")) {
-      ANYORDER_RETURN_IF_ERROR(ReadTags(prediction));
+      RETURN_IF_ERROR(ReadTags(prediction));
     } else if (line_.contains("answers")) {
-      ANYORDER_RETURN_IF_ERROR(ReadAnswers(prediction));
+      RETURN_IF_ERROR(ReadAnswers(prediction));
     } else if (line_.contains("score")) {
-      ANYORDER_ASSIGN_OR_RETURN(prediction.score, Number(line_["score"], "score"));
+      ASSIGN_OR_RETURN(prediction.score, Number(line_["score"], "score"));
     } else {
       return DataLoss(
           "none of the fields 'probabilities', 'score', 'answers', 'tag_probabilities' is there");
@@ -116,8 +116,7 @@ class LineParser {
       return DataLoss("'probabilities' holds none");
     for (const auto& [name, value] : probabilities.items()) {
       if (probabilities.is_object()) prediction.classes.push_back(name);
-      ANYORDER_ASSIGN_OR_RETURN(prediction.probabilities.emplace_back(),
-                                Number(value, "probabilities"));
+      ASSIGN_OR_RETURN(prediction.probabilities.emplace_back(), Number(value, "probabilities"));
     }
     return absl::OkStatus();
   }
@@ -134,8 +133,7 @@ class LineParser {
         return DataLoss("'tag_probabilities' has lists of other lengths, or '", name, "' is none");
       prediction.classes.push_back(name);
       for (size_t word = 0; word < words.size(); ++word) {
-        ANYORDER_ASSIGN_OR_RETURN(words[word].emplace_back(),
-                                  Number(column[word], "tag_probabilities"));
+        ASSIGN_OR_RETURN(words[word].emplace_back(), Number(column[word], "tag_probabilities"));
       }
     }
     return absl::OkStatus();
@@ -148,19 +146,18 @@ class LineParser {
       if (!answer.is_object() || !answer.contains("text") || !answer.contains("log_probability"))
         return DataLoss("an answer has no 'text' or no 'log_probability'");
       PredictedAnswer& one = prediction.answers.emplace_back();
-      ANYORDER_ASSIGN_OR_RETURN(one.text, Text(answer["text"], "text"));
-      ANYORDER_ASSIGN_OR_RETURN(one.log_probability,
-                                Number(answer["log_probability"], "log_probability"));
+      ASSIGN_OR_RETURN(one.text, Text(answer["text"], "text"));
+      ASSIGN_OR_RETURN(one.log_probability, Number(answer["log_probability"], "log_probability"));
       one.begin = answer.value("begin", int64_t{-1});
       one.end = answer.value("end", int64_t{-1});
     }
     if (line_.contains("answer")) {
-      ANYORDER_ASSIGN_OR_RETURN(prediction.answer, Text(line_["answer"], "answer"));
+      ASSIGN_OR_RETURN(prediction.answer, Text(line_["answer"], "answer"));
     } else {
       prediction.answer = prediction.answers.empty() ? "" : prediction.answers[0].text;
     }
     if (!line_.contains("null_score")) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(prediction.null_score, Number(line_["null_score"], "null_score"));
+    ASSIGN_OR_RETURN(prediction.null_score, Number(line_["null_score"], "null_score"));
     return absl::OkStatus();
   }
 
@@ -173,15 +170,15 @@ class PredictionFile {
   PredictionFile(const std::string& path, LabelKind kind) : path_(path), kind_(kind) {}
 
   absl::StatusOr<std::vector<Prediction>> Read() {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path_));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path_));
     const absl::string_view first =
         absl::StripSuffix(absl::string_view(text).substr(0, text.find('\n')), "\r");
     if (first == "index\tprediction" || first == "id\tprediction") {
-      ANYORDER_RETURN_IF_ERROR(ReadTable(text));
+      RETURN_IF_ERROR(ReadTable(text));
     } else if (TryParseJson<Json>(first).contains("example")) {
-      ANYORDER_RETURN_IF_ERROR(ReadLines(text));
+      RETURN_IF_ERROR(ReadLines(text));
     } else {
-      ANYORDER_RETURN_IF_ERROR(ReadObject(text));
+      RETURN_IF_ERROR(ReadObject(text));
     }
     if (!predictions_.empty()) return std::move(predictions_);
     return DataLoss(path_, " holds no prediction");
@@ -207,7 +204,7 @@ class PredictionFile {
       ++number;
       absl::ConsumeSuffix(&line, "\r");
       if (line.empty()) continue;
-      ANYORDER_RETURN_IF_ERROR(take(line, number));
+      RETURN_IF_ERROR(take(line, number));
     }
     return absl::OkStatus();
   }
@@ -232,8 +229,7 @@ class PredictionFile {
       if (cells.size() != 2 || cells[0].empty())
         return DataLoss(path_, ":", number, ": a row has two cells, index and prediction");
       Prediction prediction{.id = cells[0]};
-      ANYORDER_RETURN_IF_ERROR(
-          Annotate(ReadLabel(cells[1], prediction), absl::StrCat(path_, ":", number)));
+      RETURN_IF_ERROR(Annotate(ReadLabel(cells[1], prediction), absl::StrCat(path_, ":", number)));
       return Add(std::move(prediction), number);
     });
   }
@@ -272,7 +268,7 @@ class PredictionFile {
         return DataLoss(path_, ": the answer to '", id, "' is not a string, as SQuAD's are");
       Prediction prediction{.id = id, .answer = answer.get<std::string>()};
       if (!prediction.answer->empty()) prediction.answers.push_back({.text = *prediction.answer});
-      ANYORDER_RETURN_IF_ERROR(Add(std::move(prediction), 1));
+      RETURN_IF_ERROR(Add(std::move(prediction), 1));
     }
     return absl::OkStatus();
   }
@@ -410,7 +406,7 @@ absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path,
 }
 
 absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto object = TryParseJson<Json>(text);
   if (!object.is_object()) return DataLoss(path, ": not a JSON object of null scores");
   for (Prediction& prediction : predictions) {

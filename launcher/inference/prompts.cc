@@ -26,7 +26,7 @@ absl::StatusOr<std::string> PlainText(absl::string_view line, absl::string_view 
 
 absl::Status ReadLine(absl::string_view line, bool is_object, InputLine& read) {
   if (!is_object) {
-    ANYORDER_ASSIGN_OR_RETURN(read.text, PlainText(line, "the line"));
+    ASSIGN_OR_RETURN(read.text, PlainText(line, "the line"));
     return absl::OkStatus();
   }
   read.object = LineJson::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
@@ -41,7 +41,7 @@ std::string InputName(const std::string& path) { return path == "-" ? "standard 
 absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
                                                       ObjectLines objects) {
   const bool is_stdin = path == "-";
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
   const bool are_objects =
       absl::EndsWith(path, ".jsonl") ||
       (objects == ObjectLines::kByFirstLine && is_stdin && absl::StartsWith(text, "{"));
@@ -55,7 +55,7 @@ absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
     read.number = static_cast<int64_t>(n) + 1;
     read.place = absl::StrCat(InputName(path), ":", read.number);
     const bool has_sign = objects == ObjectLines::kBySign && absl::StartsWith(line, "{\"");
-    ANYORDER_RETURN_IF_ERROR(Annotate(ReadLine(line, are_objects || has_sign, read), read.place));
+    RETURN_IF_ERROR(Annotate(ReadLine(line, are_objects || has_sign, read), read.place));
   }
   return lines;
 }
@@ -73,11 +73,11 @@ absl::StatusOr<std::string> TextField(const LineJson& object, const std::string&
 
 absl::StatusOr<std::vector<InputLine>> ReadPromptLines(const std::string& path,
                                                        ObjectLines objects) {
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, objects));
+  ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, objects));
   for (InputLine& line : lines) {
     if (line.object.is_null()) continue;
     absl::StatusOr<std::string> text = TextField(line.object, "text");
-    ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), line.place));
+    RETURN_IF_ERROR(Annotate(text.status(), line.place));
     line.text = *std::move(text);
   }
   if (!lines.empty()) return lines;
@@ -86,8 +86,7 @@ absl::StatusOr<std::vector<InputLine>> ReadPromptLines(const std::string& path,
 }
 
 absl::StatusOr<std::vector<std::string>> ReadPrompts(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines,
-                            ReadPromptLines(path, ObjectLines::kNowhere));
+  ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadPromptLines(path, ObjectLines::kNowhere));
   std::vector<std::string> prompts;
   for (InputLine& line : lines) prompts.push_back(std::move(line.text));
   return prompts;

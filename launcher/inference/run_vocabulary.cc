@@ -28,9 +28,9 @@ absl::StatusOr<RunVocabulary> RunVocabulary::Make(const data::DatasetVocabulary&
   }
   if (vocabulary.file == data::kHuggingFaceFile) {
     made.script_ = absl::StrCat(ProgramDirectory(), "/tokenize_texts.py");
-    ANYORDER_RETURN_IF_ERROR(made.ReadHuggingFace());
+    RETURN_IF_ERROR(made.ReadHuggingFace());
   } else {
-    ANYORDER_RETURN_IF_ERROR(made.ReadSentencePiece(vocabulary));
+    RETURN_IF_ERROR(made.ReadSentencePiece(vocabulary));
   }
   // Rows of the model that no token has.
   const size_t least = std::max(static_cast<size_t>(vocabulary.size), static_cast<size_t>(size));
@@ -41,7 +41,7 @@ absl::StatusOr<RunVocabulary> RunVocabulary::Make(const data::DatasetVocabulary&
 }
 
 absl::Status RunVocabulary::ReadSentencePiece(const data::DatasetVocabulary& vocabulary) {
-  ANYORDER_ASSIGN_OR_RETURN(data::Tokenizer tokenizer, data::Tokenizer::LoadOther(vocabulary));
+  ASSIGN_OR_RETURN(data::Tokenizer tokenizer, data::Tokenizer::LoadOther(vocabulary));
   tokenizer_ = std::make_unique<data::Tokenizer>(std::move(tokenizer));
   pieces_ = tokenizer_->bridge().pieces();
   for (const data::VocabularyPiece& piece : pieces_) texts_.push_back(TextOfPiece(piece));
@@ -49,8 +49,8 @@ absl::Status RunVocabulary::ReadSentencePiece(const data::DatasetVocabulary& voc
 }
 
 absl::Status RunVocabulary::ReadHuggingFace() {
-  ANYORDER_ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
-  ANYORDER_ASSIGN_OR_RETURN(texts_, process_->Spellings());
+  ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
+  ASSIGN_OR_RETURN(texts_, process_->Spellings());
   for (const std::string& text : texts_) {
     pieces_.push_back(
         {.text = text, .kind = text.empty() ? data::PieceKind::kUnused : data::PieceKind::kText});
@@ -72,7 +72,7 @@ absl::StatusOr<TokenLists> RunVocabulary::Encode(const std::vector<std::string>&
                                                  absl::string_view doing) const {
   if (is_huggingface()) {
     absl::StatusOr<TokenLists> lists = EncodeAsWritten(texts);
-    ANYORDER_RETURN_IF_ERROR(Annotate(lists.status(), doing));
+    RETURN_IF_ERROR(Annotate(lists.status(), doing));
     return lists;
   }
   TokenLists lists;
@@ -82,7 +82,7 @@ absl::StatusOr<TokenLists> RunVocabulary::Encode(const std::vector<std::string>&
       return FailedPrecondition(doing, ": byte ", nul, " of text ", lists.size() + 1,
                                 " is NUL; remove it");
     }
-    ANYORDER_RETURN_IF_ERROR(Annotate(EncodeCleaned(text, lists.emplace_back()), doing));
+    RETURN_IF_ERROR(Annotate(EncodeCleaned(text, lists.emplace_back()), doing));
   }
   return lists;
 }
@@ -93,7 +93,7 @@ absl::Status RunVocabulary::EncodeCleaned(const std::string& text,
   data::AppendWithReplacements(text, valid);
   for (const absl::string_view line : absl::StrSplit(valid, '\n')) {
     data::CleanLine(std::string(line), letter_case_, cleaned);
-    if (!cleaned.empty()) ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(cleaned, ids));
+    if (!cleaned.empty()) RETURN_IF_ERROR(tokenizer_->Encode(cleaned, ids));
   }
   return absl::OkStatus();
 }
@@ -110,16 +110,16 @@ absl::StatusOr<TokenLists> RunVocabulary::EncodeAsWritten(
     }
   }
   if (process_ == nullptr) {
-    ANYORDER_ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
+    ASSIGN_OR_RETURN(process_, data::TokenizerProcess::Start(script_, path_));
   }
   absl::StatusOr<TokenLists> lists = process_->Encode(valid);
   if (!process_->is_alive()) process_ = nullptr;
   // Not a file's fault: the text cannot be encoded.
   if (absl::IsDataLoss(lists.status()))
     return absl::FailedPreconditionError(lists.status().message());
-  ANYORDER_RETURN_IF_ERROR(lists.status());
+  RETURN_IF_ERROR(lists.status());
   for (const std::vector<int32_t>& ids : *lists)
-    ANYORDER_RETURN_IF_ERROR(data::CheckTokenizerIds(ids, pieces_.size()));
+    RETURN_IF_ERROR(data::CheckTokenizerIds(ids, pieces_.size()));
   return lists;
 }
 

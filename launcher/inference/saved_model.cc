@@ -30,25 +30,23 @@ absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, cons
   SavedModel model;
   model.config = config;
   model.data_path = data_path;
-  ANYORDER_ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
-  ANYORDER_RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
-                                    absl::StrCat("'", data_path, "'")));
-  ANYORDER_ASSIGN_OR_RETURN(
-      model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            OpenSavedStep(options.run_dir, options.step));
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
-  ANYORDER_RETURN_IF_ERROR(CheckFitsText(saved, config, model.data->index()));
-  ANYORDER_RETURN_IF_ERROR(CheckLabels(model, saved));
+  ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
+  RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
+                           absl::StrCat("'", data_path, "'")));
+  ASSIGN_OR_RETURN(model.backend,
+                   MakeRunBackend(options.run_dir, config, options.device, options.threads));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.run_dir, options.step));
+  ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  RETURN_IF_ERROR(CheckFitsText(saved, config, model.data->index()));
+  RETURN_IF_ERROR(CheckLabels(model, saved));
   model.step = saved.step;
   model.is_training_data = saved.dataset_digest == model.data->index().dataset_digest;
   const ParameterLayout layout(config.model, static_cast<int64_t>(model.data->index().vocab_size));
   const WeightChoice choice = options.weights();
   LogWeights(checkpoint, choice);
   if (HasAverage(checkpoint)) model.weights_used = choice == WeightChoice::kAverage ? "ema" : "raw";
-  ANYORDER_ASSIGN_OR_RETURN(model.weights,
-                            LoadWeights(checkpoint, config, layout, *model.backend, choice));
+  ASSIGN_OR_RETURN(model.weights, LoadWeights(checkpoint, config, layout, *model.backend, choice));
   return model;
 }
 

@@ -78,13 +78,12 @@ absl::StatusOr<std::vector<Prediction>> ReadAll(const ScoreOptions& options, con
   std::vector<std::string> names;
   for (size_t i = part; i < options.predictions.size(); i += options.gold.size()) {
     names.push_back(options.predictions[i]);
-    ANYORDER_ASSIGN_OR_RETURN(files.emplace_back(),
-                              ReadPredictions(names.back(), gold.label_kind()));
+    ASSIGN_OR_RETURN(files.emplace_back(), ReadPredictions(names.back(), gold.label_kind()));
     if (!options.null_odds.empty())
-      ANYORDER_RETURN_IF_ERROR(ReadNullScores(options.null_odds[i], files.back()));
+      RETURN_IF_ERROR(ReadNullScores(options.null_odds[i], files.back()));
   }
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<Prediction> predictions,
-                            AveragePredictions(std::move(files), names));
+  ASSIGN_OR_RETURN(std::vector<Prediction> predictions,
+                   AveragePredictions(std::move(files), names));
   if (IsRankingTask(gold.task)) return RankCandidates(gold, predictions);
   if (gold.kind == ExampleTask::kSpans) DecideAnswers(options, gold, names.size(), predictions);
   return predictions;
@@ -108,36 +107,33 @@ std::vector<Prediction> InGoldOrder(const Gold& gold,
 }
 
 absl::Status ScorePart(const ScoreOptions& options, size_t part, Scores& scores) {
-  ANYORDER_ASSIGN_OR_RETURN(const Gold gold,
-                            ReadGold(options.task, options.gold[part], options.fields));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Prediction> predictions,
-                            ReadAll(options, gold, part));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<const Prediction*> matched,
-                            MatchPredictions(gold, predictions));
+  ASSIGN_OR_RETURN(const Gold gold, ReadGold(options.task, options.gold[part], options.fields));
+  ASSIGN_OR_RETURN(const std::vector<Prediction> predictions, ReadAll(options, gold, part));
+  ASSIGN_OR_RETURN(const std::vector<const Prediction*> matched,
+                   MatchPredictions(gold, predictions));
   const data::ExampleLabel& first = gold.examples[0];
   const bool has_labels =
       gold.kind == ExampleTask::kSpans || first.label || first.score || !first.tags.empty();
   if (has_labels || options.submission.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(scores.reports.emplace_back(), ScorePredictions(gold, matched));
+    ASSIGN_OR_RETURN(scores.reports.emplace_back(), ScorePredictions(gold, matched));
   }
   if (options.submission.empty()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
-                            SubmissionFiles(gold.task, gold.path, InGoldOrder(gold, matched)));
+  ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
+                   SubmissionFiles(gold.task, gold.path, InGoldOrder(gold, matched)));
   scores.submission.insert(scores.submission.end(), files.begin(), files.end());
   return absl::OkStatus();
 }
 
 // The mean of the scores of each document. All runs must have the same ones.
 absl::StatusOr<std::vector<data::TrecRunEntry>> ReadRuns(const std::vector<std::string>& paths) {
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<data::TrecRunEntry> run, data::ReadTrecRun(paths[0]));
+  ASSIGN_OR_RETURN(std::vector<data::TrecRunEntry> run, data::ReadTrecRun(paths[0]));
   const auto key = [](const data::TrecRunEntry& entry) {
     return absl::StrCat(entry.topic, " ", entry.document);
   };
   std::map<std::string, size_t> places;
   for (size_t i = 0; i < run.size(); ++i) places.emplace(key(run[i]), i);
   for (size_t file = 1; file < paths.size(); ++file) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> other,
-                              data::ReadTrecRun(paths[file]));
+    ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> other, data::ReadTrecRun(paths[file]));
     if (other.size() != run.size()) {
       return DataLoss(paths[file], " ranks ", other.size(), " documents, but ", paths[0], " ",
                       run.size(), "; an ensemble needs the same documents");
@@ -158,13 +154,11 @@ absl::StatusOr<std::vector<data::TrecRunEntry>> ReadRuns(const std::vector<std::
 absl::Status ScoreTrec(const ScoreOptions& options, Scores& scores) {
   if (options.gold.size() != 1)
     return absl::InvalidArgumentError("--task trec takes one --gold, the judgments (qrels)");
-  ANYORDER_RETURN_IF_ERROR(CheckIsGoldFile(kTrec, options.gold[0]));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments,
-                            data::ReadTrecJudgments(options.gold[0]));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> run,
-                            ReadRuns(options.predictions));
-  ANYORDER_ASSIGN_OR_RETURN(scores.reports.emplace_back(),
-                            ScoreRun(options.gold[0], judgments, run));
+  RETURN_IF_ERROR(CheckIsGoldFile(kTrec, options.gold[0]));
+  ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments,
+                   data::ReadTrecJudgments(options.gold[0]));
+  ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> run, ReadRuns(options.predictions));
+  ASSIGN_OR_RETURN(scores.reports.emplace_back(), ScoreRun(options.gold[0], judgments, run));
   if (!options.submission.empty()) scores.submission = {{"run.txt", TrecRun(run, kRunTag)}};
   return absl::OkStatus();
 }
@@ -181,17 +175,16 @@ void PrintJson(const ScoreOptions& options, const Scores& scores) {
 // used or do not fit one another, naming file, line and examples; AlreadyExists; I/O.
 absl::Status Score(const ScoreOptions& options) {
   SetLogName("score");
-  ANYORDER_RETURN_IF_ERROR(CheckCounts(options));
+  RETURN_IF_ERROR(CheckCounts(options));
   Scores scores;
   if (options.task == kTrec) {
-    ANYORDER_RETURN_IF_ERROR(ScoreTrec(options, scores));
+    RETURN_IF_ERROR(ScoreTrec(options, scores));
   } else {
     for (size_t part = 0; part < options.gold.size(); ++part)
-      ANYORDER_RETURN_IF_ERROR(ScorePart(options, part, scores));
+      RETURN_IF_ERROR(ScorePart(options, part, scores));
   }
   if (!options.submission.empty()) {
-    ANYORDER_RETURN_IF_ERROR(
-        WriteSubmission(scores.submission, options.submission, "--write-submission"));
+    RETURN_IF_ERROR(WriteSubmission(scores.submission, options.submission, "--write-submission"));
   }
   if (options.is_json) {
     PrintJson(options, scores);

@@ -234,16 +234,16 @@ absl::StatusOr<std::map<std::string, JudgedTopic>> JudgedTopics(
 absl::StatusOr<ScoreReport> ScorePredictions(const Gold& gold, const Predictions& predictions) {
   ScoreReport report{.gold = gold.path, .count = gold.examples.size()};
   if (gold.kind == ExampleTask::kSpans) {
-    ANYORDER_ASSIGN_OR_RETURN(report.metrics, SquadMetrics(gold, predictions));
+    ASSIGN_OR_RETURN(report.metrics, SquadMetrics(gold, predictions));
     return report;
   }
-  ANYORDER_RETURN_IF_ERROR(CheckLabelled(gold));
+  RETURN_IF_ERROR(CheckLabelled(gold));
   if (gold.kind == ExampleTask::kTokens) return ScoreTags(gold, predictions);
   if (gold.label_kind() == LabelKind::kScore) {
-    ANYORDER_ASSIGN_OR_RETURN(report.metrics, ScoreMetrics(gold, predictions));
+    ASSIGN_OR_RETURN(report.metrics, ScoreMetrics(gold, predictions));
     return report;
   }
-  ANYORDER_ASSIGN_OR_RETURN(const Labels labels, NumberLabels(gold, predictions));
+  ASSIGN_OR_RETURN(const Labels labels, NumberLabels(gold, predictions));
   report.metrics = LabelMetrics(gold, labels);
   return report;
 }
@@ -251,7 +251,7 @@ absl::StatusOr<ScoreReport> ScorePredictions(const Gold& gold, const Predictions
 absl::StatusOr<ScoreReport> ScoreRun(const std::string& path,
                                      const std::vector<data::TrecJudgment>& judgments,
                                      const std::vector<data::TrecRunEntry>& run) {
-  ANYORDER_ASSIGN_OR_RETURN(auto topics, JudgedTopics(path, judgments));
+  ASSIGN_OR_RETURN(auto topics, JudgedTopics(path, judgments));
   for (const data::TrecRunEntry& entry : run) {
     const auto topic = topics.find(entry.topic);
     if (topic == topics.end()) continue;  // that nobody judged

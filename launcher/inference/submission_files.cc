@@ -82,7 +82,7 @@ absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
   }
   std::string rows;
   if (!predictions.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
+    ASSIGN_OR_RETURN(rows, ConllRows(input, predictions));
   }
   return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
 }
@@ -91,10 +91,9 @@ absl::StatusOr<std::vector<SubmissionFile>> GlueFile(const data::OfficialTask& t
                                                      const std::string& input,
                                                      const std::vector<Prediction>& predictions) {
   const bool has_scores = task.classes.empty() && task.row_task.empty();
-  ANYORDER_RETURN_IF_ERROR(CheckKind(task.name, predictions,
-                                     has_scores ? "with a score" : "with a class",
-                                     has_scores ? IsOfScores : IsOfClasses));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string name, GlueName(task, input));
+  RETURN_IF_ERROR(CheckKind(task.name, predictions, has_scores ? "with a score" : "with a class",
+                            has_scores ? IsOfScores : IsOfClasses));
+  ASSIGN_OR_RETURN(const std::string name, GlueName(task, input));
   return std::vector<SubmissionFile>{{name, GlueTable(predictions)}};
 }
 
@@ -125,7 +124,7 @@ class Candidates {
                       prediction.probabilities.size(), " probabilities");
     }
     for (size_t i = 0; i < ids.size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(AddValue(ids[i], prediction.probabilities[i]));
+      RETURN_IF_ERROR(AddValue(ids[i], prediction.probabilities[i]));
     return absl::OkStatus();
   }
 
@@ -260,7 +259,7 @@ std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::s
 
 absl::StatusOr<std::string> ConllRows(const std::string& input,
                                       const std::vector<Prediction>& predictions) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
   std::vector<std::string> tags;
   for (const Prediction& prediction : predictions) {
     const std::vector<std::string> more = prediction.tags();
@@ -287,16 +286,16 @@ absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
   const data::OfficialTask& official = data::OfficialTaskOrNone(task);
   switch (official.submission) {
     case data::SubmissionForm::kSquad:
-      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with an answer", IsOfAnswers));
-      ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+      RETURN_IF_ERROR(CheckKind(task, predictions, "with an answer", IsOfAnswers));
+      RETURN_IF_ERROR(CheckIds(task, predictions));
       return SquadFiles(predictions);
     case data::SubmissionForm::kChoices:
-      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with a choice", IsOfChoices));
-      ANYORDER_RETURN_IF_ERROR(CheckIds(task, predictions));
+      RETURN_IF_ERROR(CheckKind(task, predictions, "with a choice", IsOfChoices));
+      RETURN_IF_ERROR(CheckIds(task, predictions));
       return std::vector<SubmissionFile>{
           {absl::StrCat(official.submission_name, ".tsv"), ChoiceTable(predictions)}};
     case data::SubmissionForm::kConll:
-      ANYORDER_RETURN_IF_ERROR(CheckKind(task, predictions, "with tags of words", IsOfWords));
+      RETURN_IF_ERROR(CheckKind(task, predictions, "with tags of words", IsOfWords));
       return ConllFile(task, input, predictions);
     case data::SubmissionForm::kGlue: return GlueFile(official, input, predictions);
     case data::SubmissionForm::kNone: break;
@@ -310,8 +309,7 @@ absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
 
 absl::Status CheckSubmission(const std::string& task, const std::string& input,
                              const std::string& directory, const std::string& option) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files,
-                            SubmissionFiles(task, input, {}));
+  ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files, SubmissionFiles(task, input, {}));
   for (const SubmissionFile& file : files) {
     const std::string path = absl::StrCat(directory, "/", file.name);
     std::error_code ignored;
@@ -323,10 +321,9 @@ absl::Status CheckSubmission(const std::string& task, const std::string& input,
 
 absl::StatusOr<std::vector<Prediction>> RankCandidates(const Gold& gold,
                                                        const std::vector<Prediction>& predictions) {
-  ANYORDER_RETURN_IF_ERROR(CheckIds(gold.task, predictions));
+  RETURN_IF_ERROR(CheckIds(gold.task, predictions));
   Candidates candidates(gold);
-  for (const Prediction& prediction : predictions)
-    ANYORDER_RETURN_IF_ERROR(candidates.Add(prediction));
+  for (const Prediction& prediction : predictions) RETURN_IF_ERROR(candidates.Add(prediction));
   return candidates.Choose();
 }
 
@@ -337,11 +334,11 @@ absl::Status WriteSubmission(const std::vector<SubmissionFile>& files, const std
   if (failed) return ErrnoStatus("make directory", directory, failed.value());
   std::vector<std::unique_ptr<NewFile>> written;
   for (const SubmissionFile& file : files) {
-    ANYORDER_ASSIGN_OR_RETURN(written.emplace_back(),
-                              NewFile::Create(absl::StrCat(directory, "/", file.name), option));
-    ANYORDER_RETURN_IF_ERROR(written.back()->Append(file.text));
+    ASSIGN_OR_RETURN(written.emplace_back(),
+                     NewFile::Create(absl::StrCat(directory, "/", file.name), option));
+    RETURN_IF_ERROR(written.back()->Append(file.text));
   }
-  for (const std::unique_ptr<NewFile>& file : written) ANYORDER_RETURN_IF_ERROR(file->Publish());
+  for (const std::unique_ptr<NewFile>& file : written) RETURN_IF_ERROR(file->Publish());
   return absl::OkStatus();
 }
 

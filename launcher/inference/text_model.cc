@@ -26,7 +26,7 @@ struct FoundVocabulary {
 
 absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
                                                      const TrainMetadata& saved) {
-  ANYORDER_ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary, data::ReadVocabulary(path, {}));
+  ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary, data::ReadVocabulary(path, {}));
   const std::string digest = vocabulary.Digest();
   if (digest == saved.tokenizer_digest) return vocabulary;
   return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
@@ -41,7 +41,7 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
                                                const TrainMetadata& saved) {
   FoundVocabulary found;
   if (!options.vocab.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(options.vocab, saved));
+    ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(options.vocab, saved));
     return found;
   }
   const ImportedRun imported(options.run_dir);
@@ -55,10 +55,10 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
       return found;
     }
   }
-  ANYORDER_ASSIGN_OR_RETURN(const data::DatasetIndex index,
-                            ReadTrainingData(config.data.shards, "the vocabulary of the run",
-                                             "give its tokenizer with --vocab"));
-  ANYORDER_ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
+  ASSIGN_OR_RETURN(const data::DatasetIndex index,
+                   ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                    "give its tokenizer with --vocab"));
+  ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
   const auto letter_case = index.settings.find("case");
   if (letter_case != index.settings.end()) found.letter_case = letter_case->second;
   // The data may declare more, such as a mask, but only the directory of imported weights has the
@@ -80,7 +80,7 @@ absl::Status CheckSpecialTokens(const RunConfig& config, const RunVocabulary& vo
 absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
                                              const RunConfig& config, const TrainMetadata& saved,
                                              const ckpt::Checkpoint& checkpoint) {
-  ANYORDER_ASSIGN_OR_RETURN(const FoundVocabulary found, FindVocabulary(options, config, saved));
+  ASSIGN_OR_RETURN(const FoundVocabulary found, FindVocabulary(options, config, saved));
   int64_t rows = 0;
   if (found.vocabulary.file == data::kHuggingFaceFile) {
     if (!options.letter_case.empty()) {
@@ -89,16 +89,15 @@ absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
           "out");
     }
     // Released models have more than their tokenizer has tokens.
-    ANYORDER_ASSIGN_OR_RETURN(
-        const WeightReader weights,
-        WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
+    ASSIGN_OR_RETURN(const WeightReader weights,
+                     WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
     rows = VocabSizeOf(weights.parameters());
   }
   const std::string& letter_case =
       options.letter_case.empty() ? found.letter_case : options.letter_case;
-  ANYORDER_ASSIGN_OR_RETURN(RunVocabulary vocabulary,
-                            RunVocabulary::Make(found.vocabulary, letter_case, rows));
-  ANYORDER_RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
+  ASSIGN_OR_RETURN(RunVocabulary vocabulary,
+                   RunVocabulary::Make(found.vocabulary, letter_case, rows));
+  RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
   return vocabulary;
 }
 
@@ -124,33 +123,30 @@ CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options)
 }
 
 absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            LoadRunConfig(RunDirectory(run_dir).config, {}));
+  RETURN_IF_ERROR(CheckIsRun(run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(run_dir).config, {}));
   if (config.run.is_private) KeepFilesPrivate();
   return config;
 }
 
 absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const RunConfig& config) {
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint,
-                            OpenSavedStep(options.run_dir, options.step));
+  ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint, OpenSavedStep(options.run_dir, options.step));
   TextModel model{.checkpoint = std::move(checkpoint), .config = config};
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(model.checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
-  ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
-  ANYORDER_ASSIGN_OR_RETURN(model.vocabulary,
-                            LoadVocabulary(options, config, saved, model.checkpoint));
-  ANYORDER_ASSIGN_OR_RETURN(
-      model.backend, MakeRunBackend(options.run_dir, config, options.device, options.threads));
+  ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(model.checkpoint.metadata_json()));
+  RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
+  RETURN_IF_ERROR(CheckFitsConfig(saved, config));
+  ASSIGN_OR_RETURN(model.vocabulary, LoadVocabulary(options, config, saved, model.checkpoint));
+  ASSIGN_OR_RETURN(model.backend,
+                   MakeRunBackend(options.run_dir, config, options.device, options.threads));
   const ParameterLayout layout(config.model, model.vocabulary.size());
   LogWeights(model.checkpoint, options.weights());
-  ANYORDER_ASSIGN_OR_RETURN(model.weights, LoadWeights(model.checkpoint, config, layout,
-                                                       *model.backend, options.weights()));
+  ASSIGN_OR_RETURN(model.weights, LoadWeights(model.checkpoint, config, layout, *model.backend,
+                                              options.weights()));
   return model;
 }
 
 absl::StatusOr<std::string> NetworkName(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
-  ANYORDER_ASSIGN_OR_RETURN(std::string name, checkpoint.StateDigest());
+  ASSIGN_OR_RETURN(std::string name, checkpoint.StateDigest());
   if (choice == WeightChoice::kRaw && HasAverage(checkpoint)) name += " raw";
   return name;
 }

@@ -30,9 +30,8 @@ absl::StatusOr<TellPredictions> TellPredictions::Create(const std::string& direc
                                                         const data::SpanAnswerOptions& answers) {
   TellPredictions tell(dataset, task, answers);
   if (!dataset.index().examples->origins) return tell;
-  ANYORDER_ASSIGN_OR_RETURN(
-      tell.origins_, data::ExampleOrigins::Open(*FileSystem::Posix(), directory, dataset.index(),
-                                                *dataset.examples()));
+  ASSIGN_OR_RETURN(tell.origins_, data::ExampleOrigins::Open(*FileSystem::Posix(), directory,
+                                                             dataset.index(), *dataset.examples()));
   return tell;
 }
 
@@ -48,7 +47,7 @@ absl::StatusOr<Prediction> TellPredictions::Given(int64_t example) {
     if (!task_.has_tags()) prediction.given_label = examples.LabelOf(example);
   }
   if (origins_ == nullptr) return prediction;
-  ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(example));
+  ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(example));
   prediction.id = origin.id;
   if (!origin.answers) return prediction;
   std::vector<std::string>& given = prediction.given_answers.emplace();
@@ -57,8 +56,8 @@ absl::StatusOr<Prediction> TellPredictions::Given(int64_t example) {
 }
 
 absl::Status TellPredictions::TellTags(const std::vector<float>& logits, Prediction& prediction) {
-  ANYORDER_ASSIGN_OR_RETURN(const data::Example example,
-                            dataset_->examples()->ReadExample(prediction.number - 1));
+  ASSIGN_OR_RETURN(const data::Example example,
+                   dataset_->examples()->ReadExample(prediction.number - 1));
   const std::vector<int32_t> given = example.WordTags();
   const auto num_classes = std::ssize(prediction.classes);
   std::vector<std::vector<double>>& words = prediction.word_probabilities.emplace();
@@ -75,9 +74,9 @@ absl::Status TellPredictions::TellTags(const std::vector<float>& logits, Predict
 
 absl::Status TellPredictions::Take(const ExamplePrediction& said, const Sink& sink) {
   if (!task_.has_spans()) {
-    ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(said.example));
+    ASSIGN_OR_RETURN(Prediction prediction, Given(said.example));
     if (task_.has_tags()) {
-      ANYORDER_RETURN_IF_ERROR(TellTags(said.result.logits, prediction));
+      RETURN_IF_ERROR(TellTags(said.result.logits, prediction));
     } else if (task_.has_score()) {
       prediction.score = static_cast<double>(said.result.logits[0]);
     } else {
@@ -85,7 +84,7 @@ absl::Status TellPredictions::Take(const ExamplePrediction& said, const Sink& si
     }
     return sink(std::move(prediction));
   }
-  if (said.example != question_) ANYORDER_RETURN_IF_ERROR(Finish(sink));
+  if (said.example != question_) RETURN_IF_ERROR(Finish(sink));
   question_ = said.example;
   windows_.push_back({.window_begin = said.window_begin,
                       .num_tokens = said.num_tokens,
@@ -97,8 +96,8 @@ absl::Status TellPredictions::Take(const ExamplePrediction& said, const Sink& si
 
 absl::Status TellPredictions::Finish(const Sink& sink) {
   if (windows_.empty()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(Prediction prediction, Given(question_));
-  ANYORDER_ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(question_));
+  ASSIGN_OR_RETURN(Prediction prediction, Given(question_));
+  ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins_->Read(question_));
   data::QuestionPrediction merged = data::MergeWindows(windows_, *origin.passage, answers_);
   windows_.clear();
   Normalize(task_.answer_class, merged);

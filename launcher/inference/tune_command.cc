@@ -47,7 +47,7 @@ void Print(const kernels::cuda::TunedGemm& tuned) {
 absl::Status Tune(const TuneOptions& options) {
   if (options.run_dir.empty() == options.table.empty())
     return absl::InvalidArgumentError("give either --run-dir of a run on a GPU, or --table");
-  if (options.table.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+  if (options.table.empty()) RETURN_IF_ERROR(CheckIsRun(options.run_dir));
   const std::string path = options.table.empty()
                                ? absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt")
                                : options.table;

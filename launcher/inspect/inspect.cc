@@ -51,8 +51,8 @@ absl::StatusOr<std::string> VerifyAndDigest(const ckpt::Checkpoint& checkpoint, 
   absl::StatusOr<std::string> digest = checkpoint.StateDigest();
   if (verify) verifying.join();
   // It names all that is bad, the digest only where it stopped.
-  ANYORDER_RETURN_IF_ERROR(WithNextStep(verified));
-  ANYORDER_RETURN_IF_ERROR(WithNextStep(digest.status()));
+  RETURN_IF_ERROR(WithNextStep(verified));
+  RETURN_IF_ERROR(WithNextStep(digest.status()));
   return digest;
 }
 
@@ -69,9 +69,9 @@ void AddParameters(const ckpt::Checkpoint& checkpoint, Json& json) {
 
 absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
   const absl::StatusOr<ckpt::Checkpoint> opened = ckpt::Checkpoint::Open(options.path);
-  ANYORDER_RETURN_IF_ERROR(WithNextStep(opened.status()));
+  RETURN_IF_ERROR(WithNextStep(opened.status()));
   const ckpt::Checkpoint& checkpoint = *opened;
-  ANYORDER_ASSIGN_OR_RETURN(const std::string digest, VerifyAndDigest(checkpoint, options.verify));
+  ASSIGN_OR_RETURN(const std::string digest, VerifyAndDigest(checkpoint, options.verify));
   Json json = {{"kind", "checkpoint"},
                {"path", options.path},
                {"step", checkpoint.step()},
@@ -106,9 +106,9 @@ absl::StatusOr<Json> DescribeCheckpoint(const InspectOptions& options) {
 absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
   data::DatasetOptions open;
   open.verify = options.verify;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
-                            data::Dataset::Open(options.path, open));
-  if (!options.verify) ANYORDER_RETURN_IF_ERROR(dataset->CheckShards());
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                   data::Dataset::Open(options.path, open));
+  if (!options.verify) RETURN_IF_ERROR(dataset->CheckShards());
   const data::DatasetIndex& index = dataset->index();
   Json json = {{"kind", "dataset"},
                {"path", options.path},
@@ -128,11 +128,11 @@ absl::StatusOr<Json> DescribeDataset(const InspectOptions& options) {
 
 // Reads every byte of all checkpoints of the run; how many there are.
 absl::StatusOr<int64_t> VerifyCheckpoints(const std::string& run_dir) {
-  ANYORDER_ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(run_dir));
+  ASSIGN_OR_RETURN(const auto checkpoints, ckpt::ListCheckpoints(run_dir));
   for (const ckpt::CheckpointInfo& info : checkpoints) {
     const absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(info.directory);
-    ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
-    ANYORDER_RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
+    RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
+    RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
   }
   return static_cast<int64_t>(checkpoints.size());
 }
@@ -140,7 +140,7 @@ absl::StatusOr<int64_t> VerifyCheckpoints(const std::string& run_dir) {
 absl::Status InspectRun(const InspectOptions& options) {
   std::optional<int64_t> verified;
   if (options.verify) {
-    ANYORDER_ASSIGN_OR_RETURN(verified, VerifyCheckpoints(options.path));
+    ASSIGN_OR_RETURN(verified, VerifyCheckpoints(options.path));
   }
   if (options.ledger)
     return PrintLedgerReport({options.path, options.data, options.json, verified});
@@ -185,7 +185,7 @@ absl::Status Inspect(const InspectOptions& options) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
     json = WithNextStep(DataLoss("checkpoint '", options.path, "' has no ", ckpt::kManifestName));
   }
-  ANYORDER_RETURN_IF_ERROR(json.status());
+  RETURN_IF_ERROR(json.status());
   if (options.json) {
     std::puts(DumpJson(*json, 2).c_str());
   } else {

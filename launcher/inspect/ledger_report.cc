@@ -33,7 +33,7 @@ absl::Status CheckIsTrainedOn(const data::DatasetIndex& index, const RunHistory&
 
 absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHistory& history) {
   const std::string& directory = options.data.empty() ? history.config.data.shards : options.data;
-  if (!options.data.empty()) ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("--data", options.data));
+  if (!options.data.empty()) RETURN_IF_ERROR(data::CheckIsDataset("--data", options.data));
   const auto dataset = data::Dataset::Open(directory);
   absl::Status usable = dataset.status();
   if (usable.ok()) usable = CheckIsTrainedOn((*dataset)->index(), history);
@@ -48,7 +48,7 @@ absl::StatusOr<Plan> MakePlan(const LedgerReportOptions& options, const RunHisto
   for (const auto* lines : {&history.metrics, &history.redone})
     for (const StepMetrics& line : *lines) steps = std::max(steps, line.step);
   Plan plan;
-  ANYORDER_ASSIGN_OR_RETURN(plan.digests, PlannedSamples(history.config, **dataset, steps));
+  ASSIGN_OR_RETURN(plan.digests, PlannedSamples(history.config, **dataset, steps));
   return plan;
 }
 
@@ -174,8 +174,8 @@ absl::Status Verdict(const std::string& run_dir, const SampleAudit& audit, const
 }  // namespace
 
 absl::Status PrintLedgerReport(const LedgerReportOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunHistory history, ReadRunHistory(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, history));
+  ASSIGN_OR_RETURN(const RunHistory history, ReadRunHistory(options.run_dir));
+  ASSIGN_OR_RETURN(const Plan plan, MakePlan(options, history));
   const SampleAudit audit = AuditSamples(history, plan.digests);
   const WallTime time = MeasureWallTime(history);
   if (options.json) {

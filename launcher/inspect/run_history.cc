@@ -144,13 +144,13 @@ class SpanFiller {
 }  // namespace
 
 absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_dir));
+  RETURN_IF_ERROR(CheckIsRun(run_dir));
   const RunDirectory paths(run_dir);
   RunHistory history;
-  ANYORDER_ASSIGN_OR_RETURN(history.config, LoadRunConfig(paths.config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(history.ledger, ReadLedger(paths.ledger));
-  ANYORDER_ASSIGN_OR_RETURN(history.metrics, ReadMetrics(paths.metrics));
-  ANYORDER_ASSIGN_OR_RETURN(history.redone, ReadMetrics(paths.redone));
+  ASSIGN_OR_RETURN(history.config, LoadRunConfig(paths.config, {}));
+  ASSIGN_OR_RETURN(history.ledger, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(history.metrics, ReadMetrics(paths.metrics));
+  ASSIGN_OR_RETURN(history.redone, ReadMetrics(paths.redone));
   for (const std::string& path : {paths.ledger, paths.metrics, paths.redone}) {
     const absl::StatusOr<std::string> text = ReadWholeFile(path);
     if (text.ok() && !text->empty() && text->back() != '\n') history.torn.push_back(path);

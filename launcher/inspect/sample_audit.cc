@@ -248,11 +248,10 @@ SampleAudit AuditSamples(const RunHistory& history, absl::Span<const std::string
 absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
                                                         const data::Dataset& dataset,
                                                         int64_t steps) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<data::Sampler> sampler,
-      data::Sampler::Create(dataset, config.sampling, TraitsOf(config).sample_kind,
-                            static_cast<uint64_t>(config.train.seed),
-                            config.train.global_batch_size));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
+                   data::Sampler::Create(dataset, config.sampling, TraitsOf(config).sample_kind,
+                                         static_cast<uint64_t>(config.train.seed),
+                                         config.train.global_batch_size));
   std::vector<std::string> planned(steps);
   const int64_t num_threads =
       std::clamp<int64_t>(std::thread::hardware_concurrency(), 1, std::max<int64_t>(steps, 1));
@@ -261,7 +260,7 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
     for (int64_t step = thread; step < steps; step += num_threads) {
       data::StepDigest all;
       for (int64_t lane = 0; lane < config.train.global_batch_size; ++lane) {
-        ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
+        ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
         all.Add(data::SampleDigest(sample));
       }
       planned[step] = all.Hex();
@@ -272,7 +271,7 @@ absl::StatusOr<std::vector<std::string>> PlannedSamples(const RunConfig& config,
   for (int64_t thread = 0; thread < num_threads; ++thread)
     threads.emplace_back([&, thread] { faults[thread] = draw(thread); });
   for (std::thread& thread : threads) thread.join();
-  for (const absl::Status& fault : faults) ANYORDER_RETURN_IF_ERROR(fault);
+  for (const absl::Status& fault : faults) RETURN_IF_ERROR(fault);
   return planned;
 }
 

@@ -195,7 +195,7 @@ absl::Status StatusCollector::ReadSteps() {
     evaluations_.clear();
     recent_.clear();
   };
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       metrics_.Read(start_over, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
   return redone_.Read([this] { redone_steps_ = 0; },
                       [this](const StepMetrics& metrics) {
@@ -241,7 +241,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   const RunDirectory paths(run_dir_);
   StatusFacts facts;
   facts.run_dir = run_dir_;
-  ANYORDER_ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths.ledger));
   const std::vector<int64_t> jobs = SlurmJobsOf(run_dir_, facts.ledger);
   const absl::Status is_run = CheckIsRun(run_dir_);
   std::error_code error;
@@ -250,14 +250,14 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
     return is_run;
   RunConfig config;
   if (is_run.ok()) {
-    ANYORDER_ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
+    ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
     facts.steps = config.train.steps;
   }
   facts.is_under_slurm = !jobs.empty();
   if (facts.is_under_slurm) facts.slurm = AskSlurm(jobs, kSlurmPatience);
-  ANYORDER_RETURN_IF_ERROR(ReadSteps());
+  RETURN_IF_ERROR(ReadSteps());
   facts.best = FindBest(config.eval, evaluations_);
-  ANYORDER_ASSIGN_OR_RETURN(facts.checkpoints, ckpt::ListCheckpoints(run_dir_));
+  ASSIGN_OR_RETURN(facts.checkpoints, ckpt::ListCheckpoints(run_dir_));
   facts.now = absl::Now();
   DescribeProgress(facts);
   const LedgerSummary summary = Summarize(facts.ledger);

@@ -316,7 +316,7 @@ void AddRecords(const StatusFacts& facts, Screen& screen) {
 }
 
 absl::Status PrintOnce(const StatusOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const StatusFacts facts, StatusCollector(options.run_dir).Collect());
+  ASSIGN_OR_RETURN(const StatusFacts facts, StatusCollector(options.run_dir).Collect());
   if (options.json) {
     Json json = Describe(facts);
     if (options.verified_checkpoints) json["verified_checkpoints"] = *options.verified_checkpoints;

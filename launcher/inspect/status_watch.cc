@@ -67,7 +67,7 @@ absl::Status WatchStatus(const std::string& run_dir, bool json, absl::Duration i
   StatusCollector collector(run_dir);
   int64_t lines = 0;
   for (;;) {
-    ANYORDER_ASSIGN_OR_RETURN(const StatusFacts facts, collector.Collect());
+    ASSIGN_OR_RETURN(const StatusFacts facts, collector.Collect());
     if (on_terminal) {
       const winsize size = TerminalSize();
       std::fputs(Redraw(StatusScreen(facts), size.ws_row, size.ws_col, lines, &lines).c_str(),

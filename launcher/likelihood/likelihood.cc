@@ -27,7 +27,7 @@ struct LikelihoodCommand : TextModelOptions {
 absl::Status WriteLines(const LikelihoodInput& input,
                         const std::vector<std::vector<TextScore>>& scores, NewFile& file) {
   for (size_t i = 0; i < input.items.size(); ++i)
-    ANYORDER_RETURN_IF_ERROR(file.Append(LikelihoodLine(input.items[i], scores[i])));
+    RETURN_IF_ERROR(file.Append(LikelihoodLine(input.items[i], scores[i])));
   return file.Publish();
 }
 
@@ -35,26 +35,26 @@ absl::Status WriteLines(const LikelihoodInput& input,
 // output; Cancelled after a signal, then there is none.
 absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
   SetLogName("likelihood");
-  ANYORDER_ASSIGN_OR_RETURN(const LikelihoodInput input, ReadLikelihoodInput(options.input));
+  ASSIGN_OR_RETURN(const LikelihoodInput input, ReadLikelihoodInput(options.input));
   std::unique_ptr<NewFile> file;
   if (!options.output.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(file, NewFile::Create(options.output, "--output"));
+    ASSIGN_OR_RETURN(file, NewFile::Create(options.output, "--output"));
   }
   BatchProgress progress("text");
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
-                            ModelTextService::Open(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                   ModelTextService::Open(options));
   const auto goes_on = [&progress](int64_t done, int64_t total) {
     return progress.GoesOn(done, total, "");
   };
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<TextScore>> scores,
-                            ScoreItems(input, options.scoring, goes_on, *service));
+  ASSIGN_OR_RETURN(const std::vector<std::vector<TextScore>> scores,
+                   ScoreItems(input, options.scoring, goes_on, *service));
   std::vector<TokenNumbers> tokens;
   if (!input.has_choices) {
     std::vector<std::string> texts;
     for (const LikelihoodItem& item : input.items) texts.push_back(item.texts.front());
-    ANYORDER_ASSIGN_OR_RETURN(tokens, service->Encode(texts, "encoding the texts"));
+    ASSIGN_OR_RETURN(tokens, service->Encode(texts, "encoding the texts"));
   }
-  if (file != nullptr) ANYORDER_RETURN_IF_ERROR(WriteLines(input, scores, *file));
+  if (file != nullptr) RETURN_IF_ERROR(WriteLines(input, scores, *file));
   const nlohmann::ordered_json summary = LikelihoodSummary(input, scores, tokens, service->facts());
   const std::string shown = options.json ? DumpJson(summary, 2) + "\n" : LikelihoodTable(summary);
   std::fputs(shown.c_str(), stdout);

@@ -20,18 +20,18 @@ class ItemParser {
     LikelihoodItem item;
     for (const char* name : {"input", "context"}) {
       if (json.contains(name) && !json[name].is_null()) {
-        ANYORDER_ASSIGN_OR_RETURN(item.context, TextField(json, name));
+        ASSIGN_OR_RETURN(item.context, TextField(json, name));
       }
     }
     if (!json.contains("choices")) {
       if (!json.contains("text")) return FailedPrecondition("there is no 'text' and no 'choices'");
-      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), TextField(json, "text"));
+      ASSIGN_OR_RETURN(item.texts.emplace_back(), TextField(json, "text"));
       return item;
     }
-    ANYORDER_RETURN_IF_ERROR(ReadChoices(json["choices"], item));
+    RETURN_IF_ERROR(ReadChoices(json["choices"], item));
     for (const char* name : {"answer", "label"})
       if (json.contains(name) && !json[name].is_null())
-        ANYORDER_RETURN_IF_ERROR(ReadAnswer(json[name], name, item));
+        RETURN_IF_ERROR(ReadAnswer(json[name], name, item));
     return item;
   }
 
@@ -40,7 +40,7 @@ class ItemParser {
     if (!choices.is_array() || choices.size() < 2)
       return FailedPrecondition("'choices' is not a list of at least two strings");
     for (const Json& choice : choices) {
-      ANYORDER_ASSIGN_OR_RETURN(item.texts.emplace_back(), TextOf(choice, "choices"));
+      ASSIGN_OR_RETURN(item.texts.emplace_back(), TextOf(choice, "choices"));
       if (item.texts.back().empty())
         return FailedPrecondition("choice ", item.texts.size() - 1, " of 'choices' is empty");
     }
@@ -81,15 +81,14 @@ std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
 absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path) {
   LikelihoodInput input;
   input.name = InputName(path);
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<InputLine> lines,
-                            ReadInputLines(path, ObjectLines::kByFirstLine));
+  ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, ObjectLines::kByFirstLine));
   for (InputLine& line : lines) {
     absl::StatusOr<LikelihoodItem> item = line.object.is_object()
                                               ? ItemParser::Parse(line.object)
                                               : LikelihoodItem{.texts = {std::move(line.text)}};
     const absl::Status added =
         item.ok() ? AddItem(*std::move(item), line.number, input) : item.status();
-    ANYORDER_RETURN_IF_ERROR(Annotate(added, line.place));
+    RETURN_IF_ERROR(Annotate(added, line.place));
   }
   if (!input.items.empty()) return input;
   return FailedPrecondition(input.name,

@@ -151,7 +151,7 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
   spawn.output_fd = write_end.get();
   spawn.own_session = true;
   spawn.death_signal = SIGTERM;
-  ANYORDER_ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(spawn));
+  ASSIGN_OR_RETURN(ChildProcess child, ChildProcess::Spawn(spawn));
   write_end = UniqueFd();
   CapturedOutput output;
   output.is_late = !ReadToEnd(read_end.get(), deadline, &output.text);

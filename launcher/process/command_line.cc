@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -15,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "core/base/fields.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/display_width.h"

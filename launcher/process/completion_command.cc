@@ -275,12 +275,12 @@ std::string ManPage(const CommandText& program, const CommandText& command,
 // Writes PROGRAM.1 and PROGRAM-COMMAND.1 of each command into `directory`, which it makes.
 absl::Status WriteManPages(const CommandText& program, const std::string& version,
                            const std::string& directory) {
-  ANYORDER_RETURN_IF_ERROR(MakeDirectories(directory));
+  RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string page = absl::StrCat(directory, "/", program.name);
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(page + ".1", ManPage(program, version)));
+  RETURN_IF_ERROR(WriteFileAtomically(page + ".1", ManPage(program, version)));
   for (const CommandText& command : program.commands) {
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(page, "-", command.name, ".1"),
-                                                 ManPage(program, command, version)));
+    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(page, "-", command.name, ".1"),
+                                        ManPage(program, command, version)));
   }
   return absl::OkStatus();
 }

@@ -60,7 +60,7 @@ absl::Status RunConfigCommand(const ConfigLine& line) {
   if (line.explain.empty()) {
     text = ListText(ConfigKeys());
   } else {
-    ANYORDER_ASSIGN_OR_RETURN(const ConfigKey key, FindConfigKey(line.explain));
+    ASSIGN_OR_RETURN(const ConfigKey key, FindConfigKey(line.explain));
     text = ExplainText(key);
   }
   std::fputs(text.c_str(), stdout);

@@ -56,7 +56,7 @@ absl::StatusOr<HostSlots> ParseItem(absl::string_view item) {
   const size_t colon = item.rfind(':');
   host.name = std::string(absl::StripAsciiWhitespace(item.substr(0, colon)));
   if (colon != absl::string_view::npos) {
-    ANYORDER_ASSIGN_OR_RETURN(host.slots, ParseSlots(item.substr(colon + 1)));
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(item.substr(colon + 1)));
   }
   const bool is_name = !host.name.empty() && host.name[0] != '-' &&
                        host.name.find_first_of(" \t,:/'\"") == std::string::npos;
@@ -70,13 +70,13 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(absl::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return std::vector<HostSlots>();
-  ANYORDER_ASSIGN_OR_RETURN(HostSlots host, ParseItem(words[0]));
+  ASSIGN_OR_RETURN(HostSlots host, ParseItem(words[0]));
   for (size_t i = 1; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (absl::StartsWith(word, "max_slots=") || absl::StartsWith(word, "max-slots=")) continue;
     if (!absl::ConsumePrefix(&word, "slots="))
       return InvalidArgument("'", word, "' is not slots=RANKS");
-    ANYORDER_ASSIGN_OR_RETURN(host.slots, ParseSlots(word));
+    ASSIGN_OR_RETURN(host.slots, ParseSlots(word));
   }
   return std::vector<HostSlots>{host};
 }
@@ -112,20 +112,18 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file
   std::vector<HostSlots> hosts;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(list_or_file, ignored)) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file));
     int64_t number = 0;
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       const absl::StatusOr<std::vector<HostSlots>> parsed = ParseLine(line);
-      ANYORDER_RETURN_IF_ERROR(
-          Annotate(parsed.status(), absl::StrCat(list_or_file, ":", ++number)));
+      RETURN_IF_ERROR(Annotate(parsed.status(), absl::StrCat(list_or_file, ":", ++number)));
       for (const HostSlots& host : *parsed) Add(host, hosts);
     }
     if (hosts.empty()) return InvalidArgument("--hosts: '", list_or_file, "' names no host");
   } else {
     for (const absl::string_view item : absl::StrSplit(list_or_file, ',')) {
       const absl::StatusOr<HostSlots> host = ParseItem(item);
-      ANYORDER_RETURN_IF_ERROR(
-          Annotate(host.status(), "--hosts is no file, nor a list such as a:2,b:2"));
+      RETURN_IF_ERROR(Annotate(host.status(), "--hosts is no file, nor a list such as a:2,b:2"));
       Add(*host, hosts);
     }
   }

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <fstream>
 #include <system_error>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -78,9 +77,9 @@ absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
   directory.output_ = fs::path(output).lexically_normal();
   if (!directory.output_.has_filename())
     directory.output_ = directory.output_.parent_path();  // "dir/"
-  ANYORDER_RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(directory.output_, option));
+  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(directory.output_, option));
   const fs::path parent = directory.output_.parent_path();
-  if (!parent.empty()) ANYORDER_RETURN_IF_ERROR(MakeDirectories(parent.string()));
+  if (!parent.empty()) RETURN_IF_ERROR(MakeDirectories(parent.string()));
   // A new name: what an earlier start or the user left next to `output` stays.
   std::string name = directory.output_.string() + ".partial-XXXXXX";
   if (mkdtemp(name.data()) == nullptr) return ErrnoStatus("mkdir", name);

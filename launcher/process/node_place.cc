@@ -69,7 +69,7 @@ bool IsPrivate(const std::string& path) {
 }
 
 absl::StatusOr<NodeScratch> ReadScratch(const std::string& record) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record));
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   NodeScratch scratch;
   scratch.files = lines[0];
@@ -95,14 +95,14 @@ absl::Status SeeSharedMark(const std::string& path) {
 // Removes what earlier starts of the run left on this node, and says that the node runs steps.
 absl::Status CleanNode(const std::string& run_dir, const std::string& mark,
                        const std::string& nodes) {
-  ANYORDER_ASSIGN_OR_RETURN(const NodePlace place, FindNodePlace(nodes, &::getenv));
+  ASSIGN_OR_RETURN(const NodePlace place, FindNodePlace(nodes, &::getenv));
   // Where the run directory is another one, there is nothing to remove.
   const absl::Status seen = SeeSharedMark(mark);
   if (!seen.ok()) {
     std::cout << kOtherDirectoryAnswer << place.name << " " << seen.message() << std::endl;
     return absl::OkStatus();
   }
-  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, place.name));
+  RETURN_IF_ERROR(RemoveScratch(run_dir, place.name));
   std::cout << kCleanNodeAnswer << place.name << std::endl;
   return absl::OkStatus();
 }
@@ -152,12 +152,12 @@ bool IsScratchName(const std::string& path) {
 absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::string& node,
                                         const std::string& parent) {
   NodeScratch scratch;
-  ANYORDER_ASSIGN_OR_RETURN(scratch.files, MakePrivate(parent));
+  ASSIGN_OR_RETURN(scratch.files, MakePrivate(parent));
   absl::Cleanup remove = [&scratch] { RemoveScratch(scratch).IgnoreError(); };
   if (::access(kSharedMemory, W_OK) == 0) {
-    ANYORDER_ASSIGN_OR_RETURN(scratch.shared_memory, MakePrivate(kSharedMemory));
+    ASSIGN_OR_RETURN(scratch.shared_memory, MakePrivate(kSharedMemory));
   }
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       WriteFileAtomically(ScratchRecord(run_dir, node),
                           absl::StrCat(scratch.files, "\n", scratch.shared_memory, "\n")));
   std::move(remove).Cancel();
@@ -171,7 +171,7 @@ absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::s
     return InvalidArgument("'", record, "' is missing: no checkpoint service of this run began on ",
                            node, "; start services and ranks by `anyorder launch`");
   }
-  ANYORDER_RETURN_IF_ERROR(scratch.status());
+  RETURN_IF_ERROR(scratch.status());
   for (const std::string& path : {scratch->files, scratch->shared_memory}) {
     if (IsPrivate(path) || (path.empty() && !scratch->files.empty())) continue;
     return PermissionDenied("'", path, "', which '", record,
@@ -184,8 +184,8 @@ absl::Status RemoveScratch(const std::string& run_dir, const std::string& node) 
   const std::string record = ScratchRecord(run_dir, node);
   const absl::StatusOr<NodeScratch> scratch = ReadScratch(record);
   if (absl::IsNotFound(scratch.status())) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(scratch.status());
-  ANYORDER_RETURN_IF_ERROR(RemoveScratch(*scratch));
+  RETURN_IF_ERROR(scratch.status());
+  RETURN_IF_ERROR(RemoveScratch(*scratch));
   return ::unlink(record.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus("remove", record);
 }
 
@@ -212,7 +212,7 @@ absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir) {
   }
   std::random_device random;
   const std::string path = absl::StrFormat("%s/%s%08x%08x", directory, kPrefix, random(), random());
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));
+  RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));
   return path;
 }
 

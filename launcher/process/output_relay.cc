@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -44,7 +43,7 @@ std::string TakeAllButNotices(absl::string_view begins, std::string& held) {
 }  // namespace
 
 absl::StatusOr<OutputRelay> OutputRelay::Open(const std::string& log_path, bool is_shown) {
-  ANYORDER_ASSIGN_OR_RETURN(AppendFile log, AppendFile::Open(log_path));
+  ASSIGN_OR_RETURN(AppendFile log, AppendFile::Open(log_path));
   return OutputRelay(std::move(log), is_shown);
 }
 

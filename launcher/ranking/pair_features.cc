@@ -41,19 +41,19 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
                               "this command must know; name a run with a SentencePiece vocabulary");
   }
   const VocabularyIds ids = SpecialTokens(vocabulary);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
-                            TokenEncoder::Create(model.config, ids, options.states,
-                                                 model.weights.values, *model.backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TokenEncoder> encoder,
+                   TokenEncoder::Create(model.config, ids, options.states, model.weights.values,
+                                        *model.backend));
   std::vector<std::string> queries;
   for (const RankedTopic& topic : input.topics) queries.push_back(topic.query);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
-                            vocabulary.Encode(queries, "encoding the queries"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> document_tokens,
-                            vocabulary.Encode(input.texts, "encoding the documents"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
+                   vocabulary.Encode(queries, "encoding the queries"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> document_tokens,
+                   vocabulary.Encode(input.texts, "encoding the documents"));
 
   PairFeatures features{.max_length = encoder->max_slots()};
   std::vector<UnitVectors> query_vectors(queries.size(), UnitVectors({}, encoder->dim()));
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       encoder->Encode(query_tokens, [&](size_t topic, const std::vector<float>& states) {
         query_vectors[topic] = KeptVectors(states, encoder->dim(), query_tokens[topic], vocabulary,
                                            options.stop_words);
@@ -69,19 +69,18 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
   const auto count = static_cast<int64_t>(input.documents.size());
   int64_t done = 0;
   progress.GoesOn(0, count, "");
-  ANYORDER_RETURN_IF_ERROR(
-      encoder->Encode(document_tokens, [&](size_t d, const std::vector<float>& states) {
-        const Tokens& tokens = document_tokens[d];
-        const UnitVectors document =
-            KeptVectors(states, encoder->dim(), tokens, vocabulary, options.stop_words);
-        for (const Place& place : places[d])
-          features.topics[place.topic][place.document] =
-              PoolKernels(query_vectors[place.topic], document);
-        if (static_cast<int64_t>(tokens.size()) > encoder->max_tokens()) ++features.num_cut;
-        if (progress.GoesOn(++done, count, "")) return absl::OkStatus();
-        return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
-                                                 " documents; nothing was written"));
-      }));
+  RETURN_IF_ERROR(encoder->Encode(document_tokens, [&](size_t d, const std::vector<float>& states) {
+    const Tokens& tokens = document_tokens[d];
+    const UnitVectors document =
+        KeptVectors(states, encoder->dim(), tokens, vocabulary, options.stop_words);
+    for (const Place& place : places[d])
+      features.topics[place.topic][place.document] =
+          PoolKernels(query_vectors[place.topic], document);
+    if (static_cast<int64_t>(tokens.size()) > encoder->max_tokens()) ++features.num_cut;
+    if (progress.GoesOn(++done, count, "")) return absl::OkStatus();
+    return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
+                                             " documents; nothing was written"));
+  }));
   return features;
 }
 

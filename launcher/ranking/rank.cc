@@ -68,7 +68,7 @@ absl::Status CheckOptions(const RankOptions& options) {
 absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
   if (choice == kEnglish) return StopWords::English();
   if (choice == kNone) return StopWords();
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice));
   return StopWords(std::vector<std::string>(
       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())));
 }
@@ -88,8 +88,8 @@ absl::StatusOr<Scores> CrossValidate(const std::vector<RankingQuery>& queries,
                                      const RankerOptions& options) {
   Scores scores(queries.size());
   for (size_t fold = 0; fold < folds.size(); ++fold) {
-    ANYORDER_ASSIGN_OR_RETURN(const TrainedRanker trained,
-                              TrainForFold(queries, folds, static_cast<int64_t>(fold), options));
+    ASSIGN_OR_RETURN(const TrainedRanker trained,
+                     TrainForFold(queries, folds, static_cast<int64_t>(fold), options));
     for (const int64_t query : folds[fold]) {
       const auto place = static_cast<size_t>(query);
       scores[place] = ScoresOf(trained.ranker, queries[place].features);
@@ -128,17 +128,17 @@ struct RankOutputs {
   static absl::StatusOr<RankOutputs> Open(const RankOptions& options) {
     RankOutputs outputs;
     if (!options.save.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(outputs.ranker, NewFile::Create(options.save, "--save"));
+      ASSIGN_OR_RETURN(outputs.ranker, NewFile::Create(options.save, "--save"));
     }
     if (!options.output.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(outputs.run, NewFile::Create(options.output, "--output"));
+      ASSIGN_OR_RETURN(outputs.run, NewFile::Create(options.output, "--output"));
     }
     return outputs;
   }
 };
 
 absl::Status Publish(const std::string& text, NewFile& file) {
-  ANYORDER_RETURN_IF_ERROR(file.Append(text));
+  RETURN_IF_ERROR(file.Append(text));
   return file.Publish();
 }
 
@@ -149,12 +149,11 @@ absl::Status Learn(const RankOptions& options, const RankingInput& input,
                    RankOutputs& outputs) {
   Scores scores;
   if (outputs.run != nullptr) {
-    ANYORDER_ASSIGN_OR_RETURN(scores, CrossValidate(queries, folds, options.training));
+    ASSIGN_OR_RETURN(scores, CrossValidate(queries, folds, options.training));
   }
   if (outputs.ranker != nullptr) {
-    ANYORDER_ASSIGN_OR_RETURN(settings.trained,
-                              TrainForFold(queries, folds, /*fold=*/-1, options.training));
-    ANYORDER_RETURN_IF_ERROR(Publish(SerializeRanker(settings), *outputs.ranker));
+    ASSIGN_OR_RETURN(settings.trained, TrainForFold(queries, folds, /*fold=*/-1, options.training));
+    RETURN_IF_ERROR(Publish(SerializeRanker(settings), *outputs.ranker));
     Log(absl::StrFormat("%s: the weights of step %d, validation loss %.4f", options.save,
                         settings.trained.step, settings.trained.validation_loss));
   }
@@ -166,7 +165,7 @@ absl::Status Learn(const RankOptions& options, const RankingInput& input,
 absl::StatusOr<SavedRanker> RankerOf(const RankOptions& options) {
   if (!options.ranker.empty()) return ReadRanker(options.ranker);
   SavedRanker ranker{.max_length = options.states.max_slots};
-  ANYORDER_ASSIGN_OR_RETURN(ranker.stop_words, ReadStopWords(options.stop_words));
+  ASSIGN_OR_RETURN(ranker.stop_words, ReadStopWords(options.stop_words));
   return ranker;
 }
 
@@ -174,16 +173,15 @@ absl::StatusOr<SavedRanker> RankerOf(const RankOptions& options) {
 absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunConfig& config,
                                         const RankingInput& input, SavedRanker& ranker,
                                         BatchProgress& progress) {
-  ANYORDER_ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string network,
-                            NetworkName(model.checkpoint, options.weights()));
+  ASSIGN_OR_RETURN(const TextModel model, OpenTextModel(options, config));
+  ASSIGN_OR_RETURN(const std::string network, NetworkName(model.checkpoint, options.weights()));
   if (!options.ranker.empty() && ranker.network != network) {
     return FailedPrecondition(
         "'", options.ranker, "' was learned from the states of network ", ranker.network,
         ", but this one is ", network,
         "; name the run, and with --step and --raw-weights the weights, that it was made with");
   }
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       PairFeatures features,
       ComputePairFeatures(input, model,
                           {{ranker.max_length, options.states.batch_size}, ranker.stop_words},
@@ -230,30 +228,28 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> DealTopics(const RankOptions& 
 // for topics that nothing can be learned from; Cancelled after a signal.
 absl::Status Rank(const RankOptions& options) {
   SetLogName("rank");
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("document");
-  ANYORDER_ASSIGN_OR_RETURN(SavedRanker ranker, RankerOf(options));
-  ANYORDER_ASSIGN_OR_RETURN(RankOutputs outputs, RankOutputs::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options.files));
+  ASSIGN_OR_RETURN(SavedRanker ranker, RankerOf(options));
+  ASSIGN_OR_RETURN(RankOutputs outputs, RankOutputs::Open(options));
+  ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options.files));
   Grades grades;
   if (!options.qrels.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(grades, ReadGrades(options.qrels, input));
+    ASSIGN_OR_RETURN(grades, ReadGrades(options.qrels, input));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<int64_t>> folds,
-                            DealTopics(options, grades));
-  ANYORDER_ASSIGN_OR_RETURN(PairFeatures features,
-                            FeaturesOf(options, config, input, ranker, progress));
+  ASSIGN_OR_RETURN(const std::vector<std::vector<int64_t>> folds, DealTopics(options, grades));
+  ASSIGN_OR_RETURN(PairFeatures features, FeaturesOf(options, config, input, ranker, progress));
   if (!options.qrels.empty()) {
     std::vector<RankingQuery> queries;
     for (size_t t = 0; t < grades.size(); ++t)
       queries.push_back({std::move(features.topics[t]), std::move(grades[t])});
-    ANYORDER_RETURN_IF_ERROR(Learn(options, input, queries, folds, ranker, outputs));
+    RETURN_IF_ERROR(Learn(options, input, queries, folds, ranker, outputs));
   } else {
     Scores scores;
     for (const std::vector<KernelFeatures>& documents : features.topics)
       scores.push_back(ScoresOf(ranker.trained.ranker, documents));
-    ANYORDER_RETURN_IF_ERROR(Publish(RunText(input, scores, options.tag), *outputs.run));
+    RETURN_IF_ERROR(Publish(RunText(input, scores, options.tag), *outputs.run));
   }
   if (!options.output.empty()) {
     Log(absl::StrCat(options.output, ": ",

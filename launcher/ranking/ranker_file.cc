@@ -32,7 +32,7 @@ std::string SerializeRanker(const SavedRanker& ranker) {
 }
 
 absl::StatusOr<SavedRanker> ReadRanker(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto file = TryParseJson<Json>(text);
   SavedRanker ranker;
   std::string format;

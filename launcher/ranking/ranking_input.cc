@@ -38,7 +38,7 @@ absl::Status ReadTexts(const std::vector<std::string>& collections, RankingInput
   const std::unordered_set<std::string> wanted(input.documents.begin(), input.documents.end());
   data::TrecDocuments found;
   for (const std::string& path : collections)
-    ANYORDER_RETURN_IF_ERROR(data::ReadTrecDocuments(path, wanted, &found));
+    RETURN_IF_ERROR(data::ReadTrecDocuments(path, wanted, &found));
   for (const std::string& id : input.documents) {
     const auto text = found.find(id);
     if (text == found.end()) {
@@ -55,11 +55,10 @@ absl::Status ReadTexts(const std::vector<std::string>& collections, RankingInput
 }  // namespace
 
 absl::StatusOr<RankingInput> ReadRankingInput(const RankingFiles& files) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<data::TrecTopic> topics,
-                            data::ReadTrecTopics(files.topics));
+  ASSIGN_OR_RETURN(const std::vector<data::TrecTopic> topics, data::ReadTrecTopics(files.topics));
   std::unordered_map<std::string, std::string> queries;
   for (const data::TrecTopic& topic : topics) queries.emplace(topic.id, topic.query);
-  ANYORDER_ASSIGN_OR_RETURN(Entries run, data::ReadTrecRun(files.run));
+  ASSIGN_OR_RETURN(Entries run, data::ReadTrecRun(files.run));
   RankingInput input;
   std::unordered_map<std::string, size_t> places;
   for (Entries& entries : ByTopic(std::move(run))) {
@@ -78,14 +77,13 @@ absl::StatusOr<RankingInput> ReadRankingInput(const RankingFiles& files) {
     }
     input.topics.push_back(std::move(topic));
   }
-  ANYORDER_RETURN_IF_ERROR(ReadTexts(files.collections, input));
+  RETURN_IF_ERROR(ReadTexts(files.collections, input));
   return input;
 }
 
 absl::StatusOr<std::vector<std::vector<int32_t>>> ReadGrades(const std::string& qrels,
                                                              const RankingInput& input) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments,
-                            data::ReadTrecJudgments(qrels));
+  ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments, data::ReadTrecJudgments(qrels));
   std::unordered_map<std::string, std::unordered_map<std::string, int32_t>> judged;
   for (const data::TrecJudgment& judgment : judgments) {
     int32_t& grade = judged[judgment.topic][judgment.document];

@@ -331,7 +331,7 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
     return InvalidArgument("--run-dir is given ", options.run_dirs.size(),
                            " times; a page compares at most ", kMaxRuns, " runs");
   }
-  for (const std::string& run_dir : options.run_dirs) ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_dir));
+  for (const std::string& run_dir : options.run_dirs) RETURN_IF_ERROR(CheckIsRun(run_dir));
   const std::string extension = std::filesystem::path(options.output).extension();
   if (!extension.empty() && extension != ".html" && extension != ".htm") {
     return InvalidArgument("--output '", options.output, "': a report is a page for a browser, ",
@@ -391,18 +391,18 @@ std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {
 }
 
 absl::Status WriteReport(const ReportOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string output, ResolveOutput(options));
-  ANYORDER_RETURN_IF_ERROR(
+  ASSIGN_OR_RETURN(const std::string output, ResolveOutput(options));
+  RETURN_IF_ERROR(
       RefuseUnlessMarked(output, kReportOpening, sizeof kReportOpening - 1,
                          "exists and is not a report; remove it or give another --output"));
   std::vector<ReportRun> runs;
   for (const std::string& run_dir : options.run_dirs) {
-    ANYORDER_ASSIGN_OR_RETURN(ReportRun run, ReadReportRun(run_dir));
+    ASSIGN_OR_RETURN(ReportRun run, ReadReportRun(run_dir));
     if (run.config.run.is_private) KeepFilesPrivate();
     runs.push_back(std::move(run));
   }
   const std::string page = ReportPage(runs, absl::Now());
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(output, page));
+  RETURN_IF_ERROR(WriteFileAtomically(output, page));
   absl::PrintF("%s: %d KiB; open it in any browser\n", output, (page.size() + 1023) / 1024);
   return absl::OkStatus();
 }

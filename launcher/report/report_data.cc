@@ -50,8 +50,8 @@ class RunReader {
   explicit RunReader(const std::string& run_dir) : paths_(run_dir) { run_.run_dir = run_dir; }
 
   absl::StatusOr<ReportRun> Read() {
-    ANYORDER_RETURN_IF_ERROR(ReadIdentity());
-    ANYORDER_RETURN_IF_ERROR(ReadSteps());
+    RETURN_IF_ERROR(ReadIdentity());
+    RETURN_IF_ERROR(ReadSteps());
     for (const LedgerRecord& record : ledger_) TakeRecord(record);
     DescribeEnds();
     run_.wall = MeasureWallTime(ledger_, step_times_);
@@ -74,15 +74,15 @@ class RunReader {
   double Seconds(absl::Time time) const { return absl::ToDoubleSeconds(time - run_.origin); }
 
   absl::Status ReadIdentity() {
-    ANYORDER_RETURN_IF_ERROR(CheckIsRun(run_.run_dir));
+    RETURN_IF_ERROR(CheckIsRun(run_.run_dir));
     std::error_code error;
     std::filesystem::path place = std::filesystem::absolute(run_.run_dir, error);
     place = place.lexically_normal();
     if (!place.has_filename()) place = place.parent_path();
     run_.name = place.filename().string();
-    ANYORDER_ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
-    ANYORDER_ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
-    ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
+    ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
+    ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
+    ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
     const auto first = std::find_if(ledger_.begin(), ledger_.end(), [](const LedgerRecord& record) {
       return record.As<ledger::Start>() != nullptr && ParseUtcTime(record.time);
     });
@@ -100,8 +100,7 @@ class RunReader {
 
   absl::Status ReadSteps() {
     run_.last_loss = std::nan("");
-    ANYORDER_RETURN_IF_ERROR(
-        ReadLines(paths_.metrics, /*is_redone=*/false, kMaxBuckets, run_.buckets));
+    RETURN_IF_ERROR(ReadLines(paths_.metrics, /*is_redone=*/false, kMaxBuckets, run_.buckets));
     return ReadLines(paths_.redone, /*is_redone=*/true, kMaxLostBuckets, run_.lost);
   }
 
@@ -127,7 +126,7 @@ class RunReader {
         Total(line, time);
       }
     };
-    ANYORDER_RETURN_IF_ERROR(MetricsStream(path).Read([] {}, take));
+    RETURN_IF_ERROR(MetricsStream(path).Read([] {}, take));
     buckets = curves.buckets();
     return absl::OkStatus();
   }

@@ -80,7 +80,7 @@ std::string ImportedRun::letter_case() const {
 absl::Status CopyIfThere(const std::string& from, const std::string& to) {
   const absl::StatusOr<std::string> bytes = ReadWholeFile(from);
   if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
-  ANYORDER_RETURN_IF_ERROR(bytes.status());
+  RETURN_IF_ERROR(bytes.status());
   return WriteFileAtomically(to, *bytes);
 }
 
@@ -89,24 +89,24 @@ absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json",
         "vocab.txt", "vocab.json", "merges.txt", "vocab.pkl", "tokenizer.model",
         "chat_template.jinja", "chat_template.json", "generation_config.json"})
-    ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+    RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
   // The code of models that transformers lacks; config.json's `auto_map` names it.
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(from, error)) {
     const std::string name = entry.path().filename().string();
     if (entry.path().extension() == ".py" && entry.is_regular_file(error))
-      ANYORDER_RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+      RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& imported,
                              const RunConfig& now, const data::DatasetIndex& dataset) {
-  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
+  RETURN_IF_ERROR(Annotate(CheckSameFunction(imported, now), run_dir));
   const ImportedRun run(run_dir);
   const std::string tokenizer = run.tokenizer();
   if (tokenizer.empty()) return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
-  ANYORDER_ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(tokenizer));
+  ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(tokenizer));
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");
   const bool is_known_case =

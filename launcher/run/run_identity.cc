@@ -13,7 +13,7 @@
 namespace anyorder::launcher {
 
 absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   RunIdentity identity{summary.run_id, summary.attempts + 1};
   // A launch that died between its claim and its first record has used up a number that the ledger
@@ -33,7 +33,7 @@ absl::StatusOr<RunIdentity> NextIdentity(const RunDirectory& paths) {
 
 absl::Status RecordCreation(const RunDirectory& paths, const RunIdentity& identity,
                             const RunConfig& config, Ledger& ledger) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const LedgerSummary summary = Summarize(records);
   const bool is_new = summary.run_id.empty();
   if (summary.attempts >= identity.attempt || (!is_new && summary.run_id != identity.run_id)) {

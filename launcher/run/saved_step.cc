@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <system_error>
 #include <vector>
 
@@ -43,17 +42,16 @@ absl::StatusOr<ckpt::Checkpoint> OpenNewest(const std::string& run_dir) {
   const absl::StatusOr<std::string> directory =
       ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false);
   if (absl::IsNotFound(directory.status())) return FailedPrecondition(directory.status().message());
-  ANYORDER_RETURN_IF_ERROR(directory.status());
+  RETURN_IF_ERROR(directory.status());
   return ckpt::Checkpoint::Open(*directory);
 }
 
 // The best evaluation of which there is a checkpoint.
 absl::StatusOr<int64_t> FindBestStep(const std::string& run_dir) {
   const RunDirectory paths(run_dir);
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<EvaluatedStep> evaluations, ReadEvaluations(paths.metrics));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> infos,
-                            ckpt::ListCheckpoints(run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(paths.config, {}));
+  ASSIGN_OR_RETURN(std::vector<EvaluatedStep> evaluations, ReadEvaluations(paths.metrics));
+  ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> infos, ckpt::ListCheckpoints(run_dir));
   const BestEvaluationState of_all = FindBest(config.eval, evaluations);
   const auto is_gone = [&infos](const EvaluatedStep& evaluation) {
     return std::none_of(infos.begin(), infos.end(), [&](const ckpt::CheckpointInfo& info) {
@@ -93,7 +91,7 @@ std::string DivergenceOf(const std::string& run_dir, int64_t step) {
 
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
   if (step == kBestStep) {
-    ANYORDER_ASSIGN_OR_RETURN(step, FindBestStep(run_dir));
+    ASSIGN_OR_RETURN(step, FindBestStep(run_dir));
   }
   absl::StatusOr<ckpt::Checkpoint> checkpoint =
       step >= 0 ? OpenWhole(ckpt::CheckpointPath(run_dir, step)) : OpenNewest(run_dir);

@@ -104,8 +104,8 @@ class Seeds {
 
   // Errors: those of ResolveStart for any of the runs, before one is started.
   absl::StatusOr<int> Run() {
-    for (SeedRun& run : runs_) ANYORDER_RETURN_IF_ERROR(Annotate(Prepare(run), run.run_dir));
-    ANYORDER_ASSIGN_OR_RETURN(const int exit_status, LaunchAll());
+    for (SeedRun& run : runs_) RETURN_IF_ERROR(Annotate(Prepare(run), run.run_dir));
+    ASSIGN_OR_RETURN(const int exit_status, LaunchAll());
     const std::string text =
         options_.json ? SeedJson(metric_, runs_) + "\n" : SeedTable(metric_, runs_);
     std::fputs(text.c_str(), stdout);
@@ -122,13 +122,13 @@ class Seeds {
     const bool is_there = fs::exists(paths.config, error);
     RunConfig config;
     if (is_there) {
-      ANYORDER_ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
+      ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
       Inspect(run);
     }
     bool is_as_wanted = is_there;
     // Words after -- may allow what is refused without them; the launch itself decides.
     if (!is_there || (options_.names_settings() && options_.launch.empty())) {
-      ANYORDER_ASSIGN_OR_RETURN(RunConfig wanted, ResolveStart(Request(run)));
+      ASSIGN_OR_RETURN(RunConfig wanted, ResolveStart(Request(run)));
       // A pinned checkpoint of the run that is named.
       if (is_there) wanted.train.init_from = config.train.init_from;
       is_as_wanted = is_there && wanted.ToText() == config.ToText();
@@ -156,7 +156,7 @@ class Seeds {
       if (!needs_launch_[i]) continue;
       if (NumLaunchSignals() > 0) return static_cast<int>(kExitRequeue);
       Log(absl::StrCat("seed ", run.seed, " (", i + 1, " of ", runs_.size(), "): ", run.run_dir));
-      ANYORDER_ASSIGN_OR_RETURN(run.exit_status, Launch(run));
+      ASSIGN_OR_RETURN(run.exit_status, Launch(run));
       Inspect(run);
       if (run.exit_status == kExitRequeue) return run.exit_status;
       if (exit_status == kExitDone) exit_status = run.exit_status;
@@ -195,7 +195,7 @@ class Seeds {
     // A signal of the terminal would come twice, and mean more than once.
     spawn.own_session = true;
     spawn.death_signal = SIGTERM;
-    ANYORDER_ASSIGN_OR_RETURN(ChildProcess launch, ChildProcess::Spawn(spawn));
+    ASSIGN_OR_RETURN(ChildProcess launch, ChildProcess::Spawn(spawn));
     for (int passed_on = 0; !launch.Poll(); absl::SleepFor(absl::Milliseconds(20))) {
       for (; passed_on < NumLaunchSignals(); ++passed_on) launch.Signal(SIGTERM);
     }
@@ -233,7 +233,7 @@ class Seeds {
 absl::StatusOr<int> RunSeeds(SeedsOptions& options) {
   SetLogName("seeds");
   CatchLaunchSignals();
-  ANYORDER_RETURN_IF_ERROR(SettleSeeds(options));
+  RETURN_IF_ERROR(SettleSeeds(options));
   return Seeds(options).Run();
 }
 

@@ -1,6 +1,5 @@
 #include "launcher/serve/answer.h"
 
-#include <functional>
 #include <utility>
 
 #include "core/base/status.h"
@@ -39,15 +38,15 @@ Answers AnswerTogether(
 absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request,
                                        const std::function<absl::Status()>& check_wanted) {
   if (const auto* tokens = std::get_if<TokensRequest>(&request.what)) {
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t count, service.CountTokens(tokens->text));
+    ASSIGN_OR_RETURN(const int64_t count, service.CountTokens(tokens->text));
     return TextResult(count);
   }
   if (const auto* rolling = std::get_if<RollingRequest>(&request.what)) {
-    ANYORDER_ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling, check_wanted));
+    ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling, check_wanted));
     return TextResult(score);
   }
   if (const auto* render = std::get_if<RenderRequest>(&request.what)) {
-    ANYORDER_ASSIGN_OR_RETURN(std::string prompt, RenderPrompt(service.facts(), render->messages));
+    ASSIGN_OR_RETURN(std::string prompt, RenderPrompt(service.facts(), render->messages));
     return TextResult(std::move(prompt));
   }
   return TextResult(service.facts());

@@ -91,7 +91,7 @@ class Chat {
     std::string prompt = session_.Prompt();
     const int64_t most = service_.facts().seq_len - request_.max_tokens;
     while (true) {
-      ANYORDER_ASSIGN_OR_RETURN(const int64_t tokens, service_.CountTokens(prompt));
+      ASSIGN_OR_RETURN(const int64_t tokens, service_.CountTokens(prompt));
       if (tokens <= most || !session_.ForgetOldest()) break;
       ++forgotten;
       prompt = session_.Prompt();
@@ -110,14 +110,14 @@ class Chat {
   }
 
   absl::StatusOr<std::string> Answer() {
-    ANYORDER_ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
+    ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
     StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop,
                           /*has_prompt=*/false);
     request_.listener = [&](int64_t, const ShownToken& token) {
       streams_.output << Shown(streamed.Add(token.piece)) << std::flush;
     };
     const auto answers = service_.Complete({request_});
-    ANYORDER_RETURN_IF_ERROR(answers.status());
+    RETURN_IF_ERROR(answers.status());
     const std::string& answer = answers->front().front().text;
     streams_.output << Shown(streamed.Finish(answer)) << std::endl;
     return std::string(absl::StripAsciiWhitespace(answer));
@@ -131,14 +131,14 @@ class Chat {
 
 absl::Status RunChat(const ChatOptions& options, OpenService open) {
   SetLogName("chat");
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
   const ModelFacts& facts = service->facts();
   CompletionRequest request;
-  ANYORDER_ASSIGN_OR_RETURN(request.write, OptionsOf(options.flags, facts));
+  ASSIGN_OR_RETURN(request.write, OptionsOf(options.flags, facts));
   request.max_tokens =
       options.max_tokens.value_or(std::clamp<int64_t>(facts.seq_len / 2, 1, kDefaultMaxTokens));
-  ANYORDER_ASSIGN_OR_RETURN(ChatSession session,
-                            ChatSession::Start(facts, options.chat_template, options.system));
+  ASSIGN_OR_RETURN(ChatSession session,
+                   ChatSession::Start(facts, options.chat_template, options.system));
   Chat chat(*service, std::move(session), request,
             {std::cin, std::cout, ::isatty(STDIN_FILENO) == 1, ::isatty(STDOUT_FILENO) == 1});
   return chat.Run();

@@ -22,7 +22,7 @@ absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
   if (data::ChatTemplate::Read(name_text_or_file).ok() ||
       !std::filesystem::is_regular_file(name_text_or_file, none))
     return name_text_or_file;
-  ANYORDER_ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file));
+  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file));
   // The line end that an editor puts behind the last line is not the template's; \n is.
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;
@@ -37,7 +37,7 @@ absl::Status NoTemplate(const ModelFacts& facts, absl::string_view next) {
 }
 
 absl::StatusOr<data::ChatTemplate> ReadTemplate(const ModelFacts& facts, const std::string& text) {
-  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
+  ASSIGN_OR_RETURN(data::ChatTemplate chat, data::ChatTemplate::Read(text));
   if (!chat.is_tokenizers() || facts.takes_template_marks) return chat;
   return FailedPrecondition(facts.run_dir,
                             ": the chat template is a tokenizer's own, and the run's is no "
@@ -49,8 +49,7 @@ absl::StatusOr<data::ChatTemplate> ReadTemplate(const ModelFacts& facts, const s
 absl::StatusOr<std::string> RenderPrompt(const ModelFacts& facts,
                                          const std::vector<data::ChatMessage>& messages) {
   if (facts.chat_template.empty()) return NoTemplate(facts, "; leave out what asks for one");
-  ANYORDER_ASSIGN_OR_RETURN(const data::ChatTemplate chat,
-                            ReadTemplate(facts, facts.chat_template));
+  ASSIGN_OR_RETURN(const data::ChatTemplate chat, ReadTemplate(facts, facts.chat_template));
   if (facts.takes_template_marks) {
     return FailedPrecondition(facts.run_dir,
                               ": a prompt is text, in which the special tokens of the chat "
@@ -64,12 +63,12 @@ absl::StatusOr<ChatSession> ChatSession::Start(const ModelFacts& facts,
                                                const std::string& system) {
   std::string text = facts.chat_template;
   if (!chat_template.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(text, TemplateText(chat_template));
+    ASSIGN_OR_RETURN(text, TemplateText(chat_template));
   } else if (text.empty()) {
     return NoTemplate(facts,
                       "; pass --chat-template llada, chatml or what 'prep --chat-template' got");
   }
-  ANYORDER_ASSIGN_OR_RETURN(data::ChatTemplate chat, ReadTemplate(facts, text));
+  ASSIGN_OR_RETURN(data::ChatTemplate chat, ReadTemplate(facts, text));
   return ChatSession(std::move(chat), facts, system);
 }
 

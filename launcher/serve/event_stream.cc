@@ -1,7 +1,5 @@
 #include "launcher/serve/event_stream.h"
 
-#include <utility>
-
 #include "absl/strings/str_cat.h"
 
 #include "core/base/monotonic_clock.h"

@@ -136,7 +136,7 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const std::string token(absl::StripAsciiWhitespace(text.substr(0, text.find('\n'))));
   if (token.size() < kLeastTokenBytes ||
       !std::all_of(token.begin(), token.end(),

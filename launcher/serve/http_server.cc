@@ -122,16 +122,16 @@ class QueueServer final : public HttpServer {
   ~QueueServer() override { Stop(); }
 
   absl::Status Start() {
-    ANYORDER_RETURN_IF_ERROR(RaiseOpenFiles(
+    RETURN_IF_ERROR(RaiseOpenFiles(
         kOtherFiles + kFilesPerConnection * options_.max_connections,
         absl::StrCat("a server of ", options_.max_connections, " connections (--max-queue)")));
-    ANYORDER_RETURN_IF_ERROR(CheckThreads(options_.max_connections));
-    ANYORDER_ASSIGN_OR_RETURN(ScratchFolder directory, ScratchFolder::Make("anyorder-serve"));
+    RETURN_IF_ERROR(CheckThreads(options_.max_connections));
+    ASSIGN_OR_RETURN(ScratchFolder directory, ScratchFolder::Make("anyorder-serve"));
     socket_ = directory.path() + "/http";
     if (socket_.size() >= sizeof(sockaddr_un::sun_path))
       return InvalidArgument(socket_, ": TMPDIR is too long for a socket's name; shorten it");
     directory_.emplace(std::move(directory));
-    ANYORDER_ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(address_));
+    ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(address_));
     proxy_.emplace(std::move(listener), socket_, options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
     return absl::OkStatus();
@@ -296,7 +296,7 @@ class QueueServer final : public HttpServer {
   }
 
   absl::StatusOr<TextRequest> ParseNative(const std::string& body, RequestOp op) {
-    ANYORDER_ASSIGN_OR_RETURN(nlohmann::json json, ParseJson(body));
+    ASSIGN_OR_RETURN(nlohmann::json json, ParseJson(body));
     if (!json.is_object()) return InvalidArgument("the body is an object");
     for (const char* key : {"op", "id"})
       if (json.contains(key))
@@ -377,9 +377,9 @@ absl::Status CheckMayListen(const HttpOptions& options) {
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,
                                                               const ModelFacts& facts,
                                                               RequestQueue& queue) {
-  ANYORDER_RETURN_IF_ERROR(CheckMayListen(options));
+  RETURN_IF_ERROR(CheckMayListen(options));
   auto server = std::make_unique<QueueServer>(options, facts, queue);
-  ANYORDER_RETURN_IF_ERROR(server->Start());
+  RETURN_IF_ERROR(server->Start());
   return server;
 }
 

@@ -181,7 +181,7 @@ absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& object, const st
     completion.first_stream += static_cast<uint64_t>(completion.samples);
   }
   CheckTogether(reader, request, limits, completion.samples);
-  ANYORDER_RETURN_IF_ERROR(reader.End());
+  RETURN_IF_ERROR(reader.End());
   if (asked_model != model)
     return NotFound("'model' is '", asked_model.substr(0, 80), "' but this server has '", model,
                     "'");

@@ -47,9 +47,9 @@ class Windows {
     const int64_t stride = request_.stride > 0 ? request_.stride : std::max<int64_t>(1, most / 2);
     std::vector<ScoreRequest> windows;
     for (size_t begin = 0; begin + 1 < cuts_.size();) {
-      ANYORDER_RETURN_IF_ERROR(check_wanted_());
+      RETURN_IF_ERROR(check_wanted_());
       const size_t end = begin + WordsAfter(begin, std::min(stride, most));
-      ANYORDER_RETURN_IF_ERROR(fault_);
+      RETURN_IF_ERROR(fault_);
       if (end == begin)
         return InvalidArgument("'text' has ", cuts_[begin + 1] - cuts_[begin], " bytes, from byte ",
                                cuts_[begin], " on, that are more than ", stride,
@@ -62,7 +62,7 @@ class Windows {
                          .seed = request_.seed});
       begin = end;
     }
-    ANYORDER_RETURN_IF_ERROR(fault_);
+    RETURN_IF_ERROR(fault_);
     return windows;
   }
 
@@ -139,17 +139,17 @@ RollingScore Sum(const std::vector<TextScore>& scores) {
 
 absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
                                           const std::function<absl::Status()>& check_wanted) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t tokens, service.CountTokens(request.text));
+  ASSIGN_OR_RETURN(const int64_t tokens, service.CountTokens(request.text));
   std::vector<ScoreRequest> windows = {
       {.continuation = request.text, .bound_samples = request.bound_samples, .seed = request.seed}};
   if (tokens > MostTextTokens(service)) {
-    ANYORDER_ASSIGN_OR_RETURN(windows, Windows(service, request, tokens, check_wanted).Split());
+    ASSIGN_OR_RETURN(windows, Windows(service, request, tokens, check_wanted).Split());
   }
   std::vector<TextScore> scores;
   // One by one: together they could need any amount of memory.
   for (const ScoreRequest& window : windows) {
-    ANYORDER_RETURN_IF_ERROR(check_wanted());
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<TextScore> score, service.Score({window}));
+    RETURN_IF_ERROR(check_wanted());
+    ASSIGN_OR_RETURN(const std::vector<TextScore> score, service.Score({window}));
     scores.push_back(score.front());
   }
   return Sum(scores);

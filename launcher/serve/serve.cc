@@ -38,8 +38,8 @@ constexpr absl::Duration kStopCheck = absl::Milliseconds(50);
 // Until a stop signal.
 absl::Status ServeHttp(const ServeOptions& options, const HttpOptions& http, TextService& service) {
   RequestQueue queue(service, {options.max_queue, options.limits.max_texts});
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
-                            HttpServer::Start(http, service.facts(), queue));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
+                   HttpServer::Start(http, service.facts(), queue));
   Log(absl::StrCat("serving ", options.run_dir, ", step ", service.facts().step, ", at http://",
                    server->address().ToText(), "/"));
   while (StopSignal() == 0) absl::SleepFor(kStopCheck);
@@ -51,12 +51,12 @@ absl::Status ServeHttp(const ServeOptions& options, const HttpOptions& http, Tex
 absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
   HttpOptions http;
   if (!options.http.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(http.address, ParseListenAddress(options.http));
+    ASSIGN_OR_RETURN(http.address, ParseListenAddress(options.http));
   }
   if (!options.token_file.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
+    ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
   }
-  ANYORDER_RETURN_IF_ERROR(CheckMayListen(http));
+  RETURN_IF_ERROR(CheckMayListen(http));
   http.limits = options.limits;
   http.max_body_bytes = options.max_body_kib << 10;
   http.max_wait = absl::Seconds(options.max_wait_seconds);
@@ -72,12 +72,12 @@ absl::Status Serve(const ServeOptions& options, OpenService open) {
   SetLogName("serve");
   if (options.stdio == options.has_http)
     return InvalidArgument("pass --stdio or --http [ADDRESS]; see anyorder serve --help");
-  ANYORDER_ASSIGN_OR_RETURN(const HttpOptions http, MakeHttpOptions(options));
+  ASSIGN_OR_RETURN(const HttpOptions http, MakeHttpOptions(options));
   InstallStopSignals();
   const PeriodicTask at_second_signal(kStopCheck, [] {
     if (StopIsUrgent()) ::_exit(kExitRequeue);
   });
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
   if (options.has_http) return ServeHttp(options, http, *service);
   Log(absl::StrCat("serving ", options.run_dir, ", step ", service->facts().step,
                    ", on standard input and output"));
@@ -103,8 +103,7 @@ void AddLimits(CLI::App* command, CLI::Option* http, ServeOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextService>> OpenModel(const TextModelOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ModelTextService> service,
-                            ModelTextService::Open(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<ModelTextService> service, ModelTextService::Open(options));
   return service;
 }
 

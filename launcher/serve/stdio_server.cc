@@ -70,22 +70,21 @@ absl::StatusOr<std::vector<absl::StatusOr<std::string>>> LineReader::Next(size_t
     for (auto line = CutLine(); line; line = lines.size() < most ? CutLine() : std::nullopt)
       lines.push_back(*std::move(line));
     if (!lines.empty() || is_last) return lines;
-    ANYORDER_RETURN_IF_ERROR(Fill());
+    RETURN_IF_ERROR(Fill());
   }
 }
 
 absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options) {
   LineReader reader(input, options.max_line_bytes);
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const auto lines,
-                              reader.Next(static_cast<size_t>(options.max_batch)));
+    ASSIGN_OR_RETURN(const auto lines, reader.Next(static_cast<size_t>(options.max_batch)));
     if (lines.empty()) return absl::OkStatus();
     const auto responses =
         StopSignal() == 0 ? Respond(service, lines, options.limits) : Refuse(lines, StoppedError());
     std::string text;
     for (const nlohmann::ordered_json& response : responses)
       absl::StrAppend(&text, JsonText(response), "\n");
-    ANYORDER_RETURN_IF_ERROR(WriteAll(output, text));
+    RETURN_IF_ERROR(WriteAll(output, text));
   }
 }
 

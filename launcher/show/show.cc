@@ -96,7 +96,7 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
   int64_t number = 0;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     const std::string where = absl::StrCat(path, ":", ++number);
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<uint8_t> row, ParseRow(line, where));
+    ASSIGN_OR_RETURN(const std::vector<uint8_t> row, ParseRow(line, where));
     if (row.empty()) continue;
     const auto keys = static_cast<int64_t>(row.size());
     if (mask.num_rows > 0 && keys != mask.num_keys)
@@ -141,7 +141,7 @@ absl::Status BlameOption(const ShowOptions& options, const absl::Status& fault) 
 namespace {
 
 absl::StatusOr<std::string> TracePicture(const ShowOptions& options, int64_t columns) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Trace> traces, ReadTraces(options.trace));
+  ASSIGN_OR_RETURN(const std::vector<Trace> traces, ReadTraces(options.trace));
   if (options.trace_text > std::ssize(traces)) {
     return InvalidArgument("--trace-text ", options.trace_text, ": ", options.trace, " holds ",
                            Counted(std::ssize(traces), "text"));
@@ -156,24 +156,24 @@ absl::StatusOr<std::string> TracePicture(const ShowOptions& options, int64_t col
 
 // Of at most one order.
 absl::StatusOr<Scene> CheckedScene(const ShowOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ShowConfig(options));
-  ANYORDER_RETURN_IF_ERROR(CheckSize(config, options));
+  ASSIGN_OR_RETURN(const RunConfig config, ShowConfig(options));
+  RETURN_IF_ERROR(CheckSize(config, options));
   absl::StatusOr<Scene> scene = MakeScene(config, options);
   if (!scene.ok()) return BlameOption(options, scene.status());
-  ANYORDER_RETURN_IF_ERROR(CheckScene(*scene, options));
+  RETURN_IF_ERROR(CheckScene(*scene, options));
   return scene;
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> Picture(const ShowOptions& options, int64_t terminal_columns) {
-  ANYORDER_RETURN_IF_ERROR(CheckOptions(options));
+  RETURN_IF_ERROR(CheckOptions(options));
   if (!options.trace.empty()) return TracePicture(options, terminal_columns);
   std::vector<Scene> scenes;
   ShowOptions one = options;
   for (size_t i = 0; i < std::max<size_t>(1, options.orders.size()); ++i) {
     if (!options.orders.empty()) one.orders = {options.orders[i]};
-    ANYORDER_ASSIGN_OR_RETURN(Scene scene, CheckedScene(one));
+    ASSIGN_OR_RETURN(Scene scene, CheckedScene(one));
     scenes.push_back(std::move(scene));
   }
   const PictureStyle style = {.content = options.stream != "query",
@@ -191,32 +191,32 @@ absl::Status Show(const ShowOptions& options) {
     return absl::OkStatus();
   }
   if (!options.mask.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string ranks, RanksOfMaskFile(options.mask));
+    ASSIGN_OR_RETURN(const std::string ranks, RanksOfMaskFile(options.mask));
     std::fputs(ranks.c_str(), stdout);
     return absl::OkStatus();
   }
   ShowOptions resolved = options;
   if (options.output.empty() && !TerminalKnowsUnicode()) resolved.ascii = true;
   resolved.colours = TakesColours(STDOUT_FILENO);
-  ANYORDER_ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalSize().ws_col));
+  ASSIGN_OR_RETURN(const std::string picture, Picture(resolved, TerminalSize().ws_col));
   if (options.output.empty()) {
     std::fputs(picture.c_str(), stdout);
     return absl::OkStatus();
   }
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       RefuseUnlessMarked(options.output, kSvgMark, 400,
                          "exists and was not drawn by `anyorder show`; name another file"));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(options.output, picture));
+  RETURN_IF_ERROR(WriteFileAtomically(options.output, picture));
   std::printf("wrote %s\n", options.output.c_str());
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
     return FailedPrecondition(path, ": ", text.size(), " bytes, but at most ", 2 * kMostEntries,
                               " are read; draw a smaller one");
-  ANYORDER_ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
+  ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
   const absl::StatusOr<RankForm> form = ToRanks(mask);
   if (!form.ok()) return Annotate(form.status(), path);
   std::vector<std::string> keys;

@@ -30,11 +30,11 @@ bool TakesOrder(const ObjectiveTraits& traits) { return traits.sample_kind == Sa
 absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
   std::string path = options.config;
   if (!options.run_dir.empty()) {
-    ANYORDER_RETURN_IF_ERROR(CheckIsRun(options.run_dir));
+    RETURN_IF_ERROR(CheckIsRun(options.run_dir));
     path = RunDirectory(options.run_dir).config;
   }
   if (!path.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
     return ParseRunConfig(text, path);
   }
   RunConfig published;
@@ -166,7 +166,7 @@ absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, 
     return InvalidArgument("--layer ", options.layer, " --head ", options.head, ": must be below ",
                            model.num_layers, " and ", model.num_heads);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
+  ASSIGN_OR_RETURN(const std::vector<kernels::Band> bands, AttentionWindows(model));
   if (bands.empty()) return absl::OkStatus();
   scene.band = bands[options.layer * model.num_heads + options.head];
   if (scene.band.unlimited()) return absl::OkStatus();
@@ -195,11 +195,10 @@ void ScaleToLength(int64_t length, RunConfig& config) {
 }
 
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
+  ASSIGN_OR_RETURN(RunConfig config, ReadConfig(options));
   const bool is_published = options.config.empty() && options.run_dir.empty();
   if (!options.objective.empty()) config.objective.name = options.objective;
-  ANYORDER_ASSIGN_OR_RETURN(const ObjectiveTraits* const traits,
-                            ObjectiveNamed(config.objective.name));
+  ASSIGN_OR_RETURN(const ObjectiveTraits* const traits, ObjectiveNamed(config.objective.name));
   config.objective.name = traits->name;
   // The published default has memory and two reading directions.
   if (is_published && !traits->has(ObjectiveTraits::kRemembers)) {
@@ -214,7 +213,7 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
                              " predicts in no order that could be given; use ",
                              ObjectivesThat(TakesOrder));
     }
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
     ScaleToOrder(std::ssize(order), config);
     if (options.memory >= 0) config.model.mem_len = options.memory;
     return config;
@@ -228,15 +227,14 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   if (options.memory >= 0) config.model.mem_len = options.memory;
   if (options.seed >= 0) config.train.seed = options.seed;
   for (const std::string& assignment : options.overrides)
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
-  ANYORDER_ASSIGN_OR_RETURN(const ObjectiveTraits* const shown,
-                            ObjectiveNamed(config.objective.name));
+    RETURN_IF_ERROR(ApplyOverride(assignment, config));
+  ASSIGN_OR_RETURN(const ObjectiveTraits* const shown, ObjectiveNamed(config.objective.name));
   // Two classes or choices where nobody says how many.
   if (shown->has(ObjectiveTraits::kTaskHead) && config.objective.num_classes == 0 &&
       config.objective.task != ExampleTask::kSpans)
     config.objective.num_classes = 2;
   config.Resolve();
-  ANYORDER_RETURN_IF_ERROR(config.model.Validate().ToStatus());
+  RETURN_IF_ERROR(config.model.Validate().ToStatus());
   return config;
 }
 
@@ -244,13 +242,12 @@ namespace {
 
 // Made without MakeObjective, which asks that text be in two parts, as the trainer's is.
 absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<Objective> objective,
-      TraitsOf(config).make({TraitsOf(config), config.model, config.sampling}));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
-  ANYORDER_ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                   TraitsOf(config).make({TraitsOf(config), config.model, config.sampling}));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
+  ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
   std::vector<int32_t> tokens(order.size());
-  ANYORDER_RETURN_IF_ERROR(text.ReadTokens(0, std::ssize(order), tokens.data()));
+  RETURN_IF_ERROR(text.ReadTokens(0, std::ssize(order), tokens.data()));
   const BatchShape shape = objective->Shape(1);
   Scene scene(shape);
   scene.sample = SampleOfOrder(order, std::move(tokens));
@@ -268,9 +265,9 @@ absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions&
 
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
   if (!options.orders.empty()) return MakeOrderScene(config, options);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   const BatchShape shape = objective->Shape(1);
-  ANYORDER_ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
+  ASSIGN_OR_RETURN(ShownText text, MakeText(options, config.sampling, shape.memory_rows));
   if (objective->sample_kind() == SampleKind::kExamples) {
     const TaskConfig& task = config.model.task;
     text.MakeExample(task.has_head() ? task.task : ExampleTask::kGeneration, task.num_classes,
@@ -278,9 +275,9 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   }
   const bool own_lanes = options.config.empty() && options.run_dir.empty();
   const int64_t lanes = own_lanes ? 2 : config.train.global_batch_size;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                            data::Sampler::Create(text, config.sampling, objective->sample_kind(),
-                                                  static_cast<uint64_t>(config.train.seed), lanes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
+                   data::Sampler::Create(text, config.sampling, objective->sample_kind(),
+                                         static_cast<uint64_t>(config.train.seed), lanes));
   if (options.lane < 0 || options.lane >= lanes)
     return InvalidArgument("--lane ", options.lane, ": must be in [0, ", lanes, ")");
   const int64_t step = options.step >= 0 ? options.step
@@ -292,13 +289,13 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   text.SetOrigin(sampler->IsBackward(options.lane) ? text.num_tokens() - begin : begin);
 
   Scene scene(shape);
-  ANYORDER_ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, step));
+  ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, step));
   objective->BuildLane(scene.sample, 0, scene.batch);
   scene.objective = config.objective.name;
   if (objective->sample_kind() == SampleKind::kModePairs)
     absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
-  ANYORDER_RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
+  RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
   AddKeys(text, scene);
   AddRows(text, scene);
   scene.parts = PartsOf(scene, objective->has_reuse_part() ? config.sampling.reuse_len : 0, text);

@@ -57,7 +57,7 @@ absl::Status BecomeDoctor(const DoctorOptions& options) {
         "--run-dir is required: where runs will live; --local without it checks this machine "
         "alone");
   }
-  ANYORDER_ASSIGN_OR_RETURN(std::string script, FindScript());
+  ASSIGN_OR_RETURN(std::string script, FindScript());
   const auto absolute = [](const std::string& path) {
     std::error_code ignored;
     return path.empty() ? path

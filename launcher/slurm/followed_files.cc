@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/string_view.h"
 
 #include "core/base/unique_fd.h"
 

@@ -27,10 +27,10 @@ class PrepSubmission {
   explicit PrepSubmission(const PrepJob& job) : job_(job) {}
 
   absl::Status Run() {
-    ANYORDER_RETURN_IF_ERROR(Compose());
+    RETURN_IF_ERROR(Compose());
     if (job_.dry_run) return Print();
-    ANYORDER_RETURN_IF_ERROR(MakeDirectories(directory_));
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_, text_));
+    RETURN_IF_ERROR(MakeDirectories(directory_));
+    RETURN_IF_ERROR(WriteFileAtomically(script_, text_));
     const absl::Status sent = Send();
     if (!sent.ok()) Cancel();
     return sent;
@@ -52,15 +52,14 @@ class PrepSubmission {
 };
 
 absl::Status PrepSubmission::Compose() {
-  for (const std::string& word : job_.words)
-    ANYORDER_RETURN_IF_ERROR(CheckPath("anyorder prep", word));
-  ANYORDER_ASSIGN_OR_RETURN(users_, ParseSbatchWords(job_.sbatch));
+  for (const std::string& word : job_.words) RETURN_IF_ERROR(CheckPath("anyorder prep", word));
+  ASSIGN_OR_RETURN(users_, ParseSbatchWords(job_.sbatch));
   std::error_code error;
   const fs::path here = fs::current_path(error);
   const std::string output = (here / job_.output).lexically_normal().string();
   directory_ = absl::StrCat(output.substr(0, output.find_last_not_of('/') + 1), ".slurm");
   script_ = directory_ + "/prep.sbatch";
-  ANYORDER_RETURN_IF_ERROR(CheckEnvironmentFile(directory_ + "/environment.sh"));
+  RETURN_IF_ERROR(CheckEnvironmentFile(directory_ + "/environment.sh"));
   const std::vector<SbatchOption> ours = {
       OurOption("--nodes", "1", ""), OurOption("--ntasks", "1", ""),
       OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
@@ -116,7 +115,7 @@ absl::Status PrepSubmission::Print() const {
 absl::Status PrepSubmission::Send() {
   std::string after;
   for (const char* part : {"plan", "slice", "merge"}) {
-    ANYORDER_ASSIGN_OR_RETURN(after, Sbatch(Arguments(part, after)));
+    ASSIGN_OR_RETURN(after, Sbatch(Arguments(part, after)));
     jobs_.push_back(after);
   }
   std::fprintf(stderr,
@@ -152,7 +151,7 @@ std::vector<std::string> WordsForTasks(int argc, char** argv) {
 }
 
 absl::Status SubmitPrep(const PrepJob& job) {
-  if (!job.dry_run) ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
+  if (!job.dry_run) RETURN_IF_ERROR(CheckHasSbatch());
   return PrepSubmission(job).Run();
 }
 

@@ -99,7 +99,7 @@ SbatchOption OurOption(const std::string& name, const std::string& value, const 
 absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std::string>& words) {
   std::vector<SbatchOption> options;
   for (const std::string& word : words) {
-    ANYORDER_RETURN_IF_ERROR(CheckPath("after --", word));
+    RETURN_IF_ERROR(CheckPath("after --", word));
     if (word.size() > 1 && word[0] == '-') {
       options.push_back({CanonicalName(word), QuoteForHead(word), ""});
     } else if (options.empty()) {
@@ -161,7 +161,7 @@ std::string FillScript(absl::string_view script,
 
 absl::Status CheckEnvironmentFile(const std::string& path) {
   if (::access(path.c_str(), F_OK) != 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const CapturedOutput answer,
       RunCaptured(
           {"bash", "-c", absl::StrCat(kCheckEnvironment, "check_environment \"$1\""), "bash", path},
@@ -201,9 +201,9 @@ std::vector<std::string> SbatchWords(const std::vector<std::string>& arguments) 
 }
 
 absl::StatusOr<std::string> Sbatch(const std::vector<std::string>& arguments) {
-  ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
-  ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput output,
-                            RunCaptured(SbatchWords(arguments), MonotonicNow() + kSubmitLimit));
+  RETURN_IF_ERROR(CheckHasSbatch());
+  ASSIGN_OR_RETURN(const CapturedOutput output,
+                   RunCaptured(SbatchWords(arguments), MonotonicNow() + kSubmitLimit));
   if (output.is_late) {
     return DeadlineExceeded(
         "sbatch gave no answer in ", absl::FormatDuration(kSubmitLimit),

@@ -30,7 +30,6 @@
 #include "launcher/process/new_directory.h"
 #include "launcher/process/node_place.h"
 #include "launcher/slurm/mpi_choice.h"
-#include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/open_mpi.h"
 
@@ -142,7 +141,7 @@ std::vector<std::string> SlurmBackend::Srun(int64_t tasks_per_node) const {
 absl::Status SlurmBackend::EndLeftoverSteps() {
   const absl::Time deadline = MonotonicNow() + kLeftoverLimit;
   for (bool is_told = false; MonotonicNow() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
+    ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
     bool is_over = true;
     for (const JobStep& step : steps) {
       const bool is_service = step.name == StepName(kServiceStep);
@@ -160,7 +159,7 @@ absl::Status SlurmBackend::EndLeftoverSteps() {
 
 // One task on each node, which removes what earlier starts left there and says its node's name.
 absl::StatusOr<NodeAnswers> SlurmBackend::AskNodes() {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
+  ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
   const absl::Cleanup remove = [&mark] {
     std::error_code ignored;
     fs::remove(mark, ignored);
@@ -181,11 +180,11 @@ absl::StatusOr<NodeAnswers> SlurmBackend::AskNodes() {
 absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
   const absl::Time deadline = MonotonicNow() + kNodesLimit;
   while (true) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
-    ANYORDER_ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
+    ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
+    ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
     if (nodes_.empty())
       return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used");
-    ANYORDER_ASSIGN_OR_RETURN(const NodeAnswers answers, AskNodes());
+    ASSIGN_OR_RETURN(const NodeAnswers answers, AskNodes());
     // Later it was shared once, and the node has lost it since.
     if (!answers.elsewhere.empty() && !has_started_)
       return NotShared(options_.run_dir, answers.elsewhere);
@@ -210,15 +209,15 @@ absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
 }
 
 absl::StatusOr<Place> SlurmBackend::Prepare() {
-  ANYORDER_RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
+  RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
   const std::vector<std::string> before = nodes_;
   if (environment_.empty()) {
-    ANYORDER_RETURN_IF_ERROR(EndLeftoverSteps());
+    RETURN_IF_ERROR(EndLeftoverSteps());
     std::vector<std::string> notes = {mpi_.reason};
     environment_ = MpiEnvironmentForNodes(&notes);
     for (const std::string& note : notes) Log(note);
   }
-  ANYORDER_ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
+  ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
   const auto num_nodes = static_cast<int64_t>(nodes_.size());
   const int64_t wanted = options_.ranks_per_node;
   const Shape shape = ChooseShape(num_nodes, wanted, options_.max_ranks);
@@ -231,8 +230,8 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
   has_started_ = true;
   nodes_.resize(shape.nodes);
   if (mpi_.plugin.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(
-        has_scratch_, MakeHeadScratch(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ",")));
+    ASSIGN_OR_RETURN(has_scratch_,
+                     MakeHeadScratch(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ",")));
   }
   ranks_per_node_ = shape.ranks_per_node;
   Place place;
@@ -261,9 +260,9 @@ int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
 
 StartedGroup SlurmBackend::StartService(const AttemptOptions& options) {
   if (!service_words_) {
-    ANYORDER_ASSIGN_OR_RETURN(OutputRelay words,
-                              OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
-                                                /*is_shown=*/false));
+    ASSIGN_OR_RETURN(OutputRelay words,
+                     OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
+                                       /*is_shown=*/false));
     service_words_.emplace(std::move(words));
   }
   SlurmStepOptions step;
@@ -353,10 +352,10 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions
   std::string plugins;
   const absl::Status listed = RunCommand({"srun", "--mpi=list"}, absl::Seconds(20), &plugins);
   if (!listed.ok()) return InvalidArgument("--backend slurm: ", listed.message());
-  ANYORDER_ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
+  ASSIGN_OR_RETURN(MpiChoice mpi, ChooseMpi(options.mpi, plugins, HasProgram("mpirun")));
   OpenMpi open_mpi;
   if (mpi.plugin.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(open_mpi, FindOpenMpi());
+    ASSIGN_OR_RETURN(open_mpi, FindOpenMpi());
   }
   return std::unique_ptr<LaunchBackend>(
       new SlurmBackend(resolved, std::move(mpi), std::move(open_mpi), BindsTasks()));

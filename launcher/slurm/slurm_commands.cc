@@ -57,7 +57,7 @@ LeaseJob ParseJob(absl::string_view text) {
 
 absl::StatusOr<std::string> Ask(const std::vector<std::string>& arguments) {
   std::string output;
-  ANYORDER_RETURN_IF_ERROR(RunCommand(arguments, kAnswerLimit, &output));
+  RETURN_IF_ERROR(RunCommand(arguments, kAnswerLimit, &output));
   return output;
 }
 
@@ -88,10 +88,9 @@ bool SlurmJob::HasEnded(int64_t restart) const {
 
 absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline) {
   // Times in the format that is parsed here, whatever the user's environment asks for.
-  ANYORDER_ASSIGN_OR_RETURN(
-      const CapturedOutput answer,
-      RunCaptured({"env", "-u", "SLURM_TIME_FORMAT", "scontrol", "-o", "show", "job", id},
-                  deadline));
+  ASSIGN_OR_RETURN(const CapturedOutput answer, RunCaptured({"env", "-u", "SLURM_TIME_FORMAT",
+                                                             "scontrol", "-o", "show", "job", id},
+                                                            deadline));
   if (answer.is_late)
     return absl::UnavailableError("scontrol gave no answer in time; is slurmctld up?");
   if (answer.exit_status == kProgramNotFound)
@@ -178,7 +177,7 @@ absl::StatusOr<int64_t> ParseTimeLimit(absl::string_view text) {
 absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duration limit,
                         std::string* output) {
   output->clear();
-  ANYORDER_ASSIGN_OR_RETURN(CapturedOutput got, RunCaptured(arguments, MonotonicNow() + limit));
+  ASSIGN_OR_RETURN(CapturedOutput got, RunCaptured(arguments, MonotonicNow() + limit));
   *output = std::move(got.text);
   const std::string what = absl::StrCat("'", absl::StrJoin(arguments, " "), "'");
   if (got.is_late)
@@ -191,11 +190,10 @@ absl::Status RunCommand(const std::vector<std::string>& arguments, absl::Duratio
 }
 
 absl::StatusOr<std::vector<std::string>> NodesOfJob(const std::string& job) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string list, Ask({"squeue", "-h", "-j", job, "-o", "%N"}));
+  ASSIGN_OR_RETURN(const std::string list, Ask({"squeue", "-h", "-j", job, "-o", "%N"}));
   const std::string compressed(absl::StripAsciiWhitespace(list));
   if (compressed.empty()) return Unavailable("Slurm's job ", job, " has no nodes");
-  ANYORDER_ASSIGN_OR_RETURN(const std::string names,
-                            Ask({"scontrol", "show", "hostnames", compressed}));
+  ASSIGN_OR_RETURN(const std::string names, Ask({"scontrol", "show", "hostnames", compressed}));
   return Lines(names);
 }
 
@@ -208,9 +206,8 @@ bool StateIsUsable(absl::string_view state) {
 }
 
 absl::StatusOr<std::vector<std::string>> UsableNodes(const std::vector<std::string>& nodes) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::string text,
-      Ask({"sinfo", "-h", "-N", "-n", absl::StrJoin(nodes, ","), "-o", "%N %T"}));
+  ASSIGN_OR_RETURN(const std::string text,
+                   Ask({"sinfo", "-h", "-N", "-n", absl::StrJoin(nodes, ","), "-o", "%N %T"}));
   std::set<std::string> usable;
   for (const std::string& line : Lines(text)) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
@@ -223,8 +220,7 @@ absl::StatusOr<std::vector<std::string>> UsableNodes(const std::vector<std::stri
 }
 
 absl::StatusOr<std::vector<JobStep>> StepsOfJob(const std::string& job) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text,
-                            Ask({"squeue", "-h", "-s", "-j", job, "-o", "%i %j"}));
+  ASSIGN_OR_RETURN(const std::string text, Ask({"squeue", "-h", "-s", "-j", job, "-o", "%i %j"}));
   std::vector<JobStep> steps;
   for (const std::string& line : Lines(text)) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());

@@ -124,7 +124,7 @@ class SlurmStep final : public ProcessGroup {
 }  // namespace
 
 StartedGroup StartSlurmStep(const SlurmStepOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const ChildProcess child, options.output->Start(options.spawn));
+  ASSIGN_OR_RETURN(const ChildProcess child, options.output->Start(options.spawn));
   return std::make_unique<SlurmStep>(options, child);
 }
 

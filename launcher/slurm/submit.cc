@@ -75,7 +75,7 @@ void Note(const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_s
 // A directory of ours in the run directory, locked by file `lock` while the descriptor lives: two
 // submissions of one run must see each other's job.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, const std::string& lock) {
-  ANYORDER_RETURN_IF_ERROR(MakeDirectories(path));
+  RETURN_IF_ERROR(MakeDirectories(path));
   UniqueFd fd(::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("create", lock);
   const bool is_locked = ::flock(fd.get(), LOCK_EX | LOCK_NB) == 0;
@@ -164,8 +164,8 @@ class Submission {
 absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
   std::string list;
   if (wanted != "mpirun" && HasProgram("srun")) {
-    ANYORDER_ASSIGN_OR_RETURN(const CapturedOutput answer,
-                              RunCaptured({"srun", "--mpi=list"}, MonotonicNow() + kAnswerLimit));
+    ASSIGN_OR_RETURN(const CapturedOutput answer,
+                     RunCaptured({"srun", "--mpi=list"}, MonotonicNow() + kAnswerLimit));
     if (!answer.is_late) list = answer.text;
   }
   // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.
@@ -176,18 +176,18 @@ absl::Status Submission::Check() {
   for (const auto& [name, path] : {std::pair{"--run-dir", options_.run_dir},
                                    {"--config", options_.config},
                                    {"--environment", options_.environment}})
-    ANYORDER_RETURN_IF_ERROR(CheckPath(name, path));
+    RETURN_IF_ERROR(CheckPath(name, path));
   StartRequest request = options_;
   request.ranks = options_.nodes * options_.ranks_per_node;
   request.may_lack_dataset = !options_.after.empty();
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
-  ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
-  ANYORDER_RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
+  ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
+  ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
+  RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
   if (!HasDataset(config)) {
     Note(absl::StrCat("data.shards '", config.data.shards, "' holds no dataset yet; job ",
                       options_.after, " is to make it, and it is checked when this job starts"));
   }
-  ANYORDER_ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
+  ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
   std::error_code error;
   run_dir_ = fs::weakly_canonical(fs::absolute(options_.run_dir, error), error).string();
   if (error) return ErrnoStatus("resolve", options_.run_dir, error.value());
@@ -204,9 +204,9 @@ absl::Status Submission::Check() {
   environment_ = options_.environment.empty()
                      ? slurm_ + "/environment.sh"
                      : fs::absolute(options_.environment, error).lexically_normal().string();
-  ANYORDER_RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
+  RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
   if (config.run.is_private) KeepFilesPrivate();
-  ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
+  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   return CheckTimes();
 }
 
@@ -231,7 +231,7 @@ absl::Status Submission::CheckTimes() {
 
 // Refuses a second job of a run that has one, unless it is to come after that one.
 absl::Status Submission::CheckJobs() {
-  ANYORDER_ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
+  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
   const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
   bool is_own = false;
   for (const int64_t id : ids) is_own = is_own || options_.after == absl::StrCat(id);
@@ -322,13 +322,13 @@ std::vector<std::string> Submission::Arguments() const {
 
 absl::Status Submission::Send() {
   for (const std::string& path : {config_path_, script_path_}) traces_.NoteFile(path);
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
-  ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
+  RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
+  RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
   const absl::StatusOr<std::string> submitted = Sbatch(Arguments());
   // Otherwise the job may be there, although Slurm did not say so.
   if (!absl::IsInvalidArgument(submitted.status()) && !absl::IsUnavailable(submitted.status()))
     traces_.Keep();
-  ANYORDER_RETURN_IF_ERROR(submitted.status());
+  RETURN_IF_ERROR(submitted.status());
   const std::string& job = *submitted;
   // What this job was submitted with; by its name `status` finds the job while it waits.
   const absl::Status kept =
@@ -346,10 +346,10 @@ absl::Status Submission::Send() {
 }
 
 absl::Status Submission::Run() {
-  if (!options_.dry_run) ANYORDER_RETURN_IF_ERROR(CheckHasSbatch());
-  ANYORDER_RETURN_IF_ERROR(Check());
-  ANYORDER_ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
-  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // before the directory is made
+  if (!options_.dry_run) RETURN_IF_ERROR(CheckHasSbatch());
+  RETURN_IF_ERROR(Check());
+  ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
+  RETURN_IF_ERROR(CheckJobs());  // before the directory is made
   if (options_.dry_run) {
     Compose();
     std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
@@ -360,8 +360,8 @@ absl::Status Submission::Run() {
   const std::string lock_path = slurm_ + "/.lock";
   std::error_code error;
   if (!fs::exists(lock_path, error)) traces_.NoteFile(lock_path);
-  ANYORDER_ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
-  ANYORDER_RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
+  ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
+  RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();
   return Send();
 }

@@ -76,8 +76,8 @@ StartedGroup StartService(const AttemptOptions& options, const HealthServer& hea
   const size_t num_nodes = NodesOf(options.place).size();
   const absl::Time started = MonotonicNow();
   while (true) {
-    ANYORDER_RETURN_IF_ERROR(options.lease->Check());
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
+    RETURN_IF_ERROR(options.lease->Check());
+    ASSIGN_OR_RETURN(std::unique_ptr<ProcessGroup> service, backend.StartService(options));
     ServiceWords words(options, backend);
     while (!service->Poll() && !health.AreServing(num_nodes) && !IsAskedToStop() &&
            !options.lease->is_lost()) {
@@ -99,7 +99,7 @@ StartedGroup StartService(const AttemptOptions& options, const HealthServer& hea
 
 StartedGroup StartRanks(const AttemptOptions& options, LaunchBackend& backend,
                         OutputRelay& output) {
-  ANYORDER_RETURN_IF_ERROR(options.before_ranks());
+  RETURN_IF_ERROR(options.before_ranks());
   return backend.StartRanks(options, output);
 }
 
@@ -309,13 +309,12 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
   EnterPhase("starting the checkpoint service and the ranks",
              {.held = absl::Seconds(options.health.start_timeout_seconds)});
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<HealthServer> health,
-      HealthServer::Start({options.run_dir, options.identity.run_id, options.identity.attempt,
-                           backend.is_distributed(),
-                           absl::Seconds(options.health.contact_timeout_seconds)}));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
-                            StartService(options, *health, backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health,
+                   HealthServer::Start({options.run_dir, options.identity.run_id,
+                                        options.identity.attempt, backend.is_distributed(),
+                                        absl::Seconds(options.health.contact_timeout_seconds)}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
+                   StartService(options, *health, backend));
   if (IsAskedToStop()) {
     EndService(*service);
     return static_cast<int>(kExitRequeue);
@@ -325,7 +324,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
         absl::StrCat("the checkpoint service ended with status ", *ended, " while it started"));
     return *ended;
   }
-  ANYORDER_RETURN_IF_ERROR(options.lease->Check());
+  RETURN_IF_ERROR(options.lease->Check());
   const StartedGroup ranks = StartRanks(options, backend, output);
   if (!ranks.ok()) {
     EndService(*service);
@@ -337,7 +336,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
               .after_request = absl::Seconds(options.health.file_stall_seconds)});
   const int exit_status =
       WatchUntilEnd(options, *health, *service, **ranks, backend.is_distributed(), output);
-  ANYORDER_RETURN_IF_ERROR(options.lease->Check());
+  RETURN_IF_ERROR(options.lease->Check());
   EndService(*service);
   backend.CleanUp();
   return EndOfRanks(exit_status);

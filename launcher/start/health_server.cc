@@ -87,7 +87,7 @@ absl::Status WritePrivately(const std::string& path, const std::string& text) {
 
 // Fills in the port. "::" hears IPv4, too.
 absl::StatusOr<UniqueFd> ListenAt(const std::string& address, ckpt::LauncherEndpoint& endpoint) {
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::SocketAddress bound, ckpt::ParseSocketAddress(address, 0));
+  ASSIGN_OR_RETURN(ckpt::SocketAddress bound, ckpt::ParseSocketAddress(address, 0));
   UniqueFd fd(::socket(bound.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int off = 0;
   if (fd.valid()) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
@@ -112,17 +112,16 @@ absl::StatusOr<UniqueFd> Listen(bool is_distributed, ckpt::LauncherEndpoint& end
 absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
     const HealthServerOptions& options) {
   ckpt::LauncherEndpoint endpoint;
-  ANYORDER_ASSIGN_OR_RETURN(endpoint.token, RandomToken());
-  ANYORDER_ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.is_distributed, endpoint));
+  ASSIGN_OR_RETURN(endpoint.token, RandomToken());
+  ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.is_distributed, endpoint));
   if (options.is_distributed) {
     endpoint.addresses = OwnAddresses();
     endpoint.silence_limit = options.silence_limit;
   }
   // Last, for services on the same machine where it has no other.
   endpoint.addresses.emplace_back("127.0.0.1");
-  ANYORDER_RETURN_IF_ERROR(
-      WritePrivately(ckpt::LauncherEndpointPath(options.run_dir, options.attempt),
-                     ckpt::SerializeLauncherEndpoint(endpoint)));
+  RETURN_IF_ERROR(WritePrivately(ckpt::LauncherEndpointPath(options.run_dir, options.attempt),
+                                 ckpt::SerializeLauncherEndpoint(endpoint)));
   return std::unique_ptr<HealthServer>(
       new HealthServer(options, std::move(endpoint), std::move(listener)));
 }

@@ -17,11 +17,11 @@ absl::StatusOr<std::unique_ptr<HeldLease>> HeldLease::Acquire(const RunDirectory
                                                               const RunIdentity& identity,
                                                               JobHasEndedQuestion job_has_ended) {
   const ckpt::LeaseOwner me = ckpt::DescribeThisProcess(identity.run_id, identity.attempt, "");
-  ANYORDER_ASSIGN_OR_RETURN(
-      std::unique_ptr<ckpt::Lease> lease,
-      ckpt::Lease::Acquire(
-          FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
-          [&](const ckpt::LeaseOwner& owner) { return job_has_ended(owner.job, me.job); }));
+  ASSIGN_OR_RETURN(std::unique_ptr<ckpt::Lease> lease,
+                   ckpt::Lease::Acquire(FileSystem::Posix(), paths.launch, me, kLeaseLifetime,
+                                        [&](const ckpt::LeaseOwner& owner) {
+                                          return job_has_ended(owner.job, me.job);
+                                        }));
   return std::unique_ptr<HeldLease>(new HeldLease(std::move(lease)));
 }
 

@@ -48,11 +48,11 @@ class HostService {
     const UniqueFd read_end(ends[0]);
     UniqueFd write_end(ends[1]);
     ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
-    ANYORDER_ASSIGN_OR_RETURN(OutputRelay output, OutputRelay::Open(log, /*is_shown=*/false));
+    ASSIGN_OR_RETURN(OutputRelay output, OutputRelay::Open(log, /*is_shown=*/false));
     SpawnOptions spawn;
     spawn.arguments = command;
     spawn.input_fd = read_end.get();
-    ANYORDER_ASSIGN_OR_RETURN(ChildProcess child, output.Start(std::move(spawn)));
+    ASSIGN_OR_RETURN(ChildProcess child, output.Start(std::move(spawn)));
     return HostService(std::move(child), std::move(output), std::move(write_end));
   }
 
@@ -193,7 +193,7 @@ std::vector<HostAnswer> HostsBackend::AskHosts(const std::string& mark) const {
 }
 
 absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
+  ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
   const absl::Cleanup remove = [&mark] {
     std::error_code ignored;
     std::filesystem::remove(mark, ignored);
@@ -222,7 +222,7 @@ absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
   }
   // A name that is wrong, or a directory that is not shared, shows at the first start; later a host
   // is lost, and may come back.
-  if (hosts_.empty() || living.empty()) ANYORDER_RETURN_IF_ERROR(fault);
+  if (hosts_.empty() || living.empty()) RETURN_IF_ERROR(fault);
   return living;
 }
 
@@ -233,7 +233,7 @@ absl::StatusOr<Place> HostsBackend::Prepare() {
     for (const std::string& note : notes) Log(note);
   }
   const std::vector<HostSlots> before = hosts_;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<HostSlots> living, HostsThatAnswer());
+  ASSIGN_OR_RETURN(const std::vector<HostSlots> living, HostsThatAnswer());
   hosts_ = FillSlots(living, options_.ranks);
   Place place;
   place.ranks = 0;
@@ -241,7 +241,7 @@ absl::StatusOr<Place> HostsBackend::Prepare() {
     place.ranks += host.slots;
     place.nodes.push_back(host.name);
   }
-  ANYORDER_ASSIGN_OR_RETURN(has_scratch_, MakeHeadScratch(mpi_, options_.run_dir, Names()));
+  ASSIGN_OR_RETURN(has_scratch_, MakeHeadScratch(mpi_, options_.run_dir, Names()));
   place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const HostSlots& host) {
     return std::find(place.nodes.begin(), place.nodes.end(), host.name) == place.nodes.end();
   });
@@ -258,7 +258,7 @@ StartedGroup HostsBackend::StartService(const AttemptOptions& options) {
   command.insert(command.end(), {"--nodes", Names(), "--ended-attempt", absl::StrCat(ended)});
   std::list<HostService> services;
   for (const HostSlots& host : hosts_) {
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         HostService service,
         HostService::Start(On(host.name, command), RunDirectory(options.run_dir).service_log));
     services.push_back(std::move(service));
@@ -278,7 +278,7 @@ StartedGroup HostsBackend::StartRanks(const AttemptOptions& options, OutputRelay
   AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &spawn.environment);
   spawn.death_signal = SIGTERM;
   output.DropNotice(ExitNotice(mpi_));
-  ANYORDER_ASSIGN_OR_RETURN(const ChildProcess ranks, output.Start(std::move(spawn)));
+  ASSIGN_OR_RETURN(const ChildProcess ranks, output.Start(std::move(spawn)));
   return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGTERM});
 }
 
@@ -305,7 +305,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptio
     return InvalidArgument("--ranks ", options.ranks, " is more than the ", slots,
                            " slots of --hosts; raise the slots, such as a:4,b:4");
   }
-  ANYORDER_ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
+  ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
   const std::string rsh = RemoteShell(options.rsh);
   std::vector<std::string> words = absl::StrSplit(rsh, ' ', absl::SkipWhitespace());
   const bool is_there =

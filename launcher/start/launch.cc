@@ -11,17 +11,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
-#include <memory>
 #include <optional>
-#include <string>
 #include <system_error>
 #include <utility>
 #include <variant>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
@@ -39,7 +35,6 @@
 #include "core/train/state/resume.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/new_directory.h"
 #include "launcher/process/output_relay.h"
@@ -103,20 +98,20 @@ class Run {
         lease_(lease) {}
 
   absl::StatusOr<int> UntilDone() {
-    ANYORDER_ASSIGN_OR_RETURN(OutputRelay output,
-                              OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
+    ASSIGN_OR_RETURN(OutputRelay output,
+                     OutputRelay::Open(RunDirectory(options_.run_dir).train_log));
     int64_t committed = NewestCommittedStep(options_.run_dir);
     for (int fruitless = 0;;) {
-      ANYORDER_RETURN_IF_ERROR(lease_.Check());
+      RETURN_IF_ERROR(lease_.Check());
       absl::StatusOr<Place> place = backend_.Prepare();
       if (absl::IsUnavailable(place.status()) && options_.backend == "slurm") {
         LogWarning(absl::StrCat(place.status().message(), "; requeue the job for other nodes"));
         return static_cast<int>(kExitRequeue);
       }
-      ANYORDER_RETURN_IF_ERROR(place.status());
+      RETURN_IF_ERROR(place.status());
       // That was the machine's fault, and may happen more often than three times.
       if (place->has_lost_nodes) fruitless = 0;
-      ANYORDER_ASSIGN_OR_RETURN(const int exit_status, RunOnce(*place, output));
+      ASSIGN_OR_RETURN(const int exit_status, RunOnce(*place, output));
       if (exit_status == kExitDone || exit_status == kExitRequeue) return exit_status;
       const int64_t now_committed = NewestCommittedStep(options_.run_dir);
       fruitless = now_committed > committed ? 0 : fruitless + 1;
@@ -139,9 +134,8 @@ class Run {
 
  private:
   absl::StatusOr<int> RunOnce(const Place& place, OutputRelay& output) {
-    ANYORDER_RETURN_IF_ERROR(
-        Record(ledger::Start{identity_.run_id, identity_.attempt, place.ranks, place.slurm_job,
-                             place.slurm_restart, place.nodes}));
+    RETURN_IF_ERROR(Record(ledger::Start{identity_.run_id, identity_.attempt, place.ranks,
+                                         place.slurm_job, place.slurm_restart, place.nodes}));
     PaceRecorder pace({options_.run_dir, identity_.run_id, identity_.attempt, place.ranks,
                        config_.health.straggler_ratio});
     absl::StatusOr<int> exit_status =
@@ -151,7 +145,7 @@ class Run {
                     /*before_ranks=*/[this] { return FreezeConfig(); },
                     /*is_private=*/config_.run.is_private},
                    backend_, output);
-    ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    RETURN_IF_ERROR(lease_.Check());
     // The mpirun of Open MPI 5 ends with 0 also where it lost a machine.
     if (exit_status.ok() && *exit_status == kExitDone &&
         !AgreedEnd(options_.run_dir, identity_.attempt)) {
@@ -159,8 +153,7 @@ class Run {
       exit_status = kExitIo;
     }
     pace.Finish();
-    for (const ledger::Straggler& straggler : pace.Stragglers())
-      ANYORDER_RETURN_IF_ERROR(Record(straggler));
+    for (const ledger::Straggler& straggler : pace.Stragglers()) RETURN_IF_ERROR(Record(straggler));
     ledger::Exit exit{identity_.attempt,
                       exit_status.ok() ? *exit_status : ExitStatusFor(exit_status.status())};
     if (exit.exit_status == kExitRequeue) {
@@ -171,7 +164,7 @@ class Run {
       exit.detail =
           exit_status.ok() ? output.last_error() : std::string(exit_status.status().message());
     }
-    ANYORDER_RETURN_IF_ERROR(Record(exit));
+    RETURN_IF_ERROR(Record(exit));
     return exit_status;
   }
 
@@ -180,12 +173,12 @@ class Run {
   absl::Status FreezeConfig() {
     if (is_frozen_) return absl::OkStatus();
     const RunDirectory paths(options_.run_dir);
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         const std::optional<ledger::Event> replacement,
         ReplacementRecord(paths, config_, identity_.attempt, options_.allow_schedule_change));
-    if (replacement) ANYORDER_RETURN_IF_ERROR(Record(*replacement));
-    ANYORDER_RETURN_IF_ERROR(lease_.Check());
-    ANYORDER_RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
+    if (replacement) RETURN_IF_ERROR(Record(*replacement));
+    RETURN_IF_ERROR(lease_.Check());
+    RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
     if (replacement) TellOf(*replacement);
     is_frozen_ = true;
     return absl::OkStatus();
@@ -200,7 +193,7 @@ class Run {
   }
 
   absl::Status Record(const ledger::Event& event) {
-    ANYORDER_RETURN_IF_ERROR(lease_.Check());
+    RETURN_IF_ERROR(lease_.Check());
     return ledger_.Append(event);
   }
 
@@ -216,7 +209,7 @@ class Run {
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
                                                                  const RunConfig& config) {
   if (!options.hosts.empty()) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
+    ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
     return MakeHostsBackend({options.run_dir, hosts, options.ranks, options.rsh});
   }
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
@@ -229,8 +222,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOpt
 absl::Status TakeRanksOfLastStart(LaunchOptions& options) {
   if (options.has_other_machines() || options.names_ranks || options.run_dir.empty())
     return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::optional<ledger::Start> last,
-                            LastStartWithoutSlurm(RunDirectory(options.run_dir)));
+  ASSIGN_OR_RETURN(const std::optional<ledger::Start> last,
+                   LastStartWithoutSlurm(RunDirectory(options.run_dir)));
   if (!last) return absl::OkStatus();
   if (!last->nodes.empty()) {
     return InvalidArgument("the last start ran ", Counted(last->ranks, "rank"), " on ",
@@ -257,7 +250,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   }
   EnterPhase("reading the configuration and the index of the dataset",
              {.after_request = absl::Seconds(1), .has_written = false});
-  ANYORDER_RETURN_IF_ERROR(TakeRanksOfLastStart(options));
+  RETURN_IF_ERROR(TakeRanksOfLastStart(options));
   if (!options.has_other_machines()) {
     options.room = [ranks = options.ranks](const RunConfig& config) {
       const kernels::DeviceMemory gpus = kernels::MemoryOfDevices(config.train.device);
@@ -265,27 +258,25 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
     };
   }
   // Everything that can be refused is refused before anything is written.
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
+  ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
   EnterPhase(absl::StrCat("preparing a start in '", options.run_dir, "'"),
              {.held = absl::Seconds(config.health.start_timeout_seconds)});
   // Ranks elsewhere look for themselves: their machines may have what this one lacks.
-  if (!options.has_other_machines())
-    ANYORDER_RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
-  ANYORDER_ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
-  ANYORDER_RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
-  ANYORDER_RETURN_IF_ERROR(CheckDivergence(RunDirectory(options.run_dir), config));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend,
-                            MakeLaunchBackend(options, config));
+  if (!options.has_other_machines()) RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
+  ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
+  RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
+  RETURN_IF_ERROR(CheckDivergence(RunDirectory(options.run_dir), config));
+  ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend, MakeLaunchBackend(options, config));
 
   const RunDirectory paths(options.run_dir);
   if (config.run.is_private) KeepFilesPrivate();
-  ANYORDER_RETURN_IF_ERROR(MakeDirectories(paths.launch));
-  ANYORDER_ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
-                            HeldLease::Acquire(paths, identity, options.batch.job_has_ended));
-  if (config.run.is_private) ANYORDER_RETURN_IF_ERROR(CloseToOthers(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
-  ANYORDER_RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
+  RETURN_IF_ERROR(MakeDirectories(paths.launch));
+  ASSIGN_OR_RETURN(RunIdentity identity, NextIdentity(paths));
+  ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
+                   HeldLease::Acquire(paths, identity, options.batch.job_has_ended));
+  if (config.run.is_private) RETURN_IF_ERROR(CloseToOthers(options.run_dir));
+  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   if (identity.attempt > 1 && NewestCommittedStep(options.run_dir) < 0)
     Log("no start of this run has committed a checkpoint; it begins again at step 0");
   if (options.has_ranks_of_last_start)
@@ -308,7 +299,7 @@ absl::Status CountRanks(LaunchOptions& options) {
     return absl::InvalidArgumentError(
         "--hosts is for machines without Slurm; in a job leave it out: Slurm knows the nodes");
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
+  ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
   if (options.names_ranks) return absl::OkStatus();
   options.ranks = 0;
   for (const HostSlots& host : hosts) options.ranks += host.slots;

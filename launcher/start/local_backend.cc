@@ -38,9 +38,9 @@ class LocalBackend final : public LaunchBackend {
     if (error) return ErrnoStatus("resolve", run_dir_, error.value());
 
     // The launcher's lease says that nobody else uses what an earlier start left there.
-    ANYORDER_RETURN_IF_ERROR(RemoveScratch(root, HostName()));
-    ANYORDER_ASSIGN_OR_RETURN(scratch_, MakeScratch(root, HostName(), temporary_));
-    ANYORDER_RETURN_IF_ERROR(CheckRoom(scratch_, ranks_));
+    RETURN_IF_ERROR(RemoveScratch(root, HostName()));
+    ASSIGN_OR_RETURN(scratch_, MakeScratch(root, HostName(), temporary_));
+    RETURN_IF_ERROR(CheckRoom(scratch_, ranks_));
     Place place;
     place.ranks = ranks_;
     return place;
@@ -54,7 +54,7 @@ class LocalBackend final : public LaunchBackend {
     spawn.arguments = ServiceCommand(options);
     spawn.output_fd = log_fd.get();
     spawn.own_session = true;
-    ANYORDER_ASSIGN_OR_RETURN(ChildProcess service, ChildProcess::Spawn(spawn));
+    ASSIGN_OR_RETURN(ChildProcess service, ChildProcess::Spawn(spawn));
     return std::make_unique<ProgramGroup>(service, GroupSignals{SIGTERM, SIGTERM, SIGKILL});
   }
 
@@ -70,7 +70,7 @@ class LocalBackend final : public LaunchBackend {
     spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", ranks_));
     spawn.death_signal = SIGKILL;
     output.DropNotice(ExitNotice(mpi_));
-    ANYORDER_ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
+    ASSIGN_OR_RETURN(ChildProcess ranks, output.Start(std::move(spawn)));
     // mpirun forwards both to every rank (core/train/run/stop_signal.h).
     return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGKILL});
   }
@@ -129,7 +129,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLocalBackend(const std::strin
   std::error_code error;
   const fs::path temporary = fs::temp_directory_path(error);
   if (!error) {
-    ANYORDER_ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
+    ASSIGN_OR_RETURN(OpenMpi mpi, FindOpenMpi());
     return std::make_unique<LocalBackend>(std::move(mpi), run_dir, ranks, temporary.string());
   }
   const char* const variable = ::getenv("TMPDIR");

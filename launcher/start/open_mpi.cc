@@ -187,10 +187,9 @@ absl::StatusOr<OpenMpi> FindOpenMpi() {
         "there is no mpirun in PATH; install Open MPI, or load the MPI module that these programs "
         "were built with");
   }
-  ANYORDER_ASSIGN_OR_RETURN(
-      const CapturedOutput output,
-      RunCaptured({"mpirun", "--version"}, MonotonicNow() + absl::Seconds(20)));
-  ANYORDER_ASSIGN_OR_RETURN(OpenMpi mpi, ReadOpenMpi(output.text, dist::MpiLibraryVersion()));
+  ASSIGN_OR_RETURN(const CapturedOutput output,
+                   RunCaptured({"mpirun", "--version"}, MonotonicNow() + absl::Seconds(20)));
+  ASSIGN_OR_RETURN(OpenMpi mpi, ReadOpenMpi(output.text, dist::MpiLibraryVersion()));
   if (mpi.is_untried) {
     LogWarning(absl::StrCat("the mpirun in PATH is Open MPI ", mpi.version,
                             ", newer than any that this was tried with (4.1 to 5.0)"));
@@ -263,8 +262,8 @@ absl::StatusOr<bool> MakeHeadScratch(const OpenMpi& mpi, const std::string& run_
                                      const std::string& nodes) {
   // ORTE would tell its daemons to use this machine's directory on their nodes.
   if (!mpi.has_prrte || FindNodePlace(nodes, &::getenv).ok()) return false;
-  ANYORDER_RETURN_IF_ERROR(RemoveScratch(run_dir, HostName()));
-  ANYORDER_RETURN_IF_ERROR(MakeScratch(run_dir, HostName(), "/tmp").status());
+  RETURN_IF_ERROR(RemoveScratch(run_dir, HostName()));
+  RETURN_IF_ERROR(MakeScratch(run_dir, HostName(), "/tmp").status());
   return true;
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -25,7 +24,7 @@ constexpr int64_t kFiles = 64;
 constexpr int64_t kFilesPerRank = 4;
 
 absl::Status CheckFree(const std::string& path, int64_t needed, const char* remedy) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t available, FileSystem::Posix()->FreeBytes(path));
+  ASSIGN_OR_RETURN(const int64_t available, FileSystem::Posix()->FreeBytes(path));
   if (available >= needed) return absl::OkStatus();
   return ResourceExhausted("'", ParentPath(path), "' has ", available >> 10,
                            " KiB free, but mpirun and the ranks need ", needed >> 10,
@@ -82,13 +81,12 @@ absl::Status CheckCheckpointRoom(const RunConfig& config, const CheckpointRoom& 
 }
 
 absl::Status CheckRoom(const NodeScratch& scratch, int64_t ranks) {
-  ANYORDER_RETURN_IF_ERROR(RaiseOpenFiles(kFiles + kFilesPerRank * ranks,
-                                          absl::StrCat("mpirun with ", Counted(ranks, "rank"))));
+  RETURN_IF_ERROR(RaiseOpenFiles(kFiles + kFilesPerRank * ranks,
+                                 absl::StrCat("mpirun with ", Counted(ranks, "rank"))));
   const int64_t segments = kSegmentBytes * ranks;
   const bool has_shared_memory = !scratch.shared_memory.empty();
-  ANYORDER_RETURN_IF_ERROR(CheckFree(scratch.files,
-                                     kFilesBytes + (has_shared_memory ? 0 : segments),
-                                     "free some, or set TMPDIR to another directory"));
+  RETURN_IF_ERROR(CheckFree(scratch.files, kFilesBytes + (has_shared_memory ? 0 : segments),
+                            "free some, or set TMPDIR to another directory"));
   if (!has_shared_memory) return absl::OkStatus();
   return CheckFree(scratch.shared_memory, segments,
                    "remove what lies there, or give the container more (--shm-size)");

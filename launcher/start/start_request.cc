@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -61,8 +60,8 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
 
 // FailedPrecondition if an earlier start of this run trained on another dataset.
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const std::string trained = Summarize(records).dataset_digest;
   if (!progress.is_settled() || trained.empty() || trained == index.dataset_digest)
     return absl::OkStatus();
@@ -77,11 +76,11 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
   RunConfig base;
   if (has_config && ImportedRun(request.run_dir).exists()) {
     // A file for continued pretraining need not repeat what the weights say.
-    ANYORDER_ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
+    ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
     base.model = imported.model;
   }
   const std::string file = request.config.empty() ? paths.config : request.config;
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
+  ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
   MakeDirectoriesAbsolute(config);
   return config;
 }
@@ -97,11 +96,11 @@ bool IsWithin(const std::string& wanted, const std::string& began) {
 absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* started,
                                 bool has_committed, const std::string& wanted) {
   if (started == nullptr) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const bool has_begun =
       std::any_of(records.begin(), records.end(),
                   [](const LedgerRecord& record) { return record.As<ledger::Train>() != nullptr; });
-  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   if (!has_begun && progress.checkpoint_step < 0) return absl::OkStatus();
   const std::string& began = started->train.init_from;
   const bool goes_on = has_committed && (wanted.empty() || !began.empty());
@@ -118,10 +117,9 @@ absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* star
 // the one checkpoint that is the newest now, for all ranks and for starts after a crash.
 absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started,
                              const data::DatasetIndex& dataset, RunConfig& config) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const bool has_committed = Summarize(records).committed_step >= 0;
-  ANYORDER_RETURN_IF_ERROR(
-      CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
+  RETURN_IF_ERROR(CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
   if (config.train.init_from.empty()) return absl::OkStatus();
   if (ImportedRun(paths.root).exists()) {
     return InvalidArgument("train.init_from is set, but '", paths.root,
@@ -130,10 +128,9 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   if (has_committed) return absl::OkStatus();
   if (started != nullptr && IsWithin(config.train.init_from, started->train.init_from))
     config.train.init_from = started->train.init_from;
-  ANYORDER_ASSIGN_OR_RETURN(
-      const WarmStart plan,
-      PlanWarmStart(config.train.init_from, config, static_cast<int64_t>(dataset.vocab_size),
-                    dataset.tokenizer_digest));
+  ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
+                                                       static_cast<int64_t>(dataset.vocab_size),
+                                                       dataset.tokenizer_digest));
   config.train.init_from = plan.checkpoint->directory();
   return absl::OkStatus();
 }
@@ -142,16 +139,15 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
 // saved by. The ranks would say so too late: the new file is written by then.
 absl::Status CheckFitsCheckpoint(const RunDirectory& paths, RunConfig config,
                                  const data::DatasetIndex& dataset) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
-                            ckpt::ListCheckpoints(paths.root));
+  ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
+                   ckpt::ListCheckpoints(paths.root));
   const auto newest =
       std::find_if(checkpoints.begin(), checkpoints.end(),
                    [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
   if (newest == checkpoints.end()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
-                            ckpt::Checkpoint::Open(newest->directory));
-  ANYORDER_ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
-  ANYORDER_RETURN_IF_ERROR(AcceptRecordedSchedule(paths.root, config, &saved));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(newest->directory));
+  ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
+  RETURN_IF_ERROR(AcceptRecordedSchedule(paths.root, config, &saved));
   return Annotate(CheckMetadata(saved, config, dataset),
                   absl::StrCat("'", paths.config, "' is missing, and '", newest->directory, "'"));
 }
@@ -171,9 +167,8 @@ absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, 
                                 .status();
   if (!absl::IsFailedPrecondition(made) || kind == SampleKind::kExamples)
     return Annotate(made, "data.shards");
-  ANYORDER_ASSIGN_OR_RETURN(
-      const int64_t most,
-      data::Sampler::MostLanes(dataset, config.sampling, kind, config.train.global_batch_size));
+  ASSIGN_OR_RETURN(const int64_t most, data::Sampler::MostLanes(dataset, config.sampling, kind,
+                                                                config.train.global_batch_size));
   const std::string batch = BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
     return candidate.train.global_batch_size <= most;
   });
@@ -194,22 +189,22 @@ void WarnOfLessThanAStep(const RunConfig& config, const data::Dataset& dataset) 
 // usual dataset are looked at, and 4,096 of a huge one.
 absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const RunConfig& config,
                                              int64_t ranks) {
-  ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("data.shards", config.data.shards));
+  RETURN_IF_ERROR(data::CheckIsDataset("data.shards", config.data.shards));
   if (config.eval.every > 0)
-    ANYORDER_RETURN_IF_ERROR(data::CheckIsDataset("eval.shards", config.eval.shards));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
-                            data::Dataset::Open(config.data.shards));
-  ANYORDER_RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
-  ANYORDER_RETURN_IF_ERROR(dataset->CheckShards());
-  ANYORDER_RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
-  ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(data::CheckIsDataset("eval.shards", config.eval.shards));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> dataset,
+                   data::Dataset::Open(config.data.shards));
+  RETURN_IF_ERROR(CheckSameDataset(paths, dataset->index()));
+  RETURN_IF_ERROR(dataset->CheckShards());
+  RETURN_IF_ERROR(CheckKindOfData(config, *dataset));
+  RETURN_IF_ERROR(
       CheckAdaptiveClusters(config.model, static_cast<int64_t>(dataset->index().vocab_size)));
-  ANYORDER_RETURN_IF_ERROR(CheckLength(config, *dataset, ranks));
+  RETURN_IF_ERROR(CheckLength(config, *dataset, ranks));
   WarnOfLessThanAStep(config, *dataset);
   if (config.eval.every > 0) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
-                              OpenHeldOutText(config, dataset->index()));
-    ANYORDER_RETURN_IF_ERROR(Annotate(held_out->CheckShards(), "eval.shards"));
+    ASSIGN_OR_RETURN(const std::unique_ptr<data::Dataset> held_out,
+                     OpenHeldOutText(config, dataset->index()));
+    RETURN_IF_ERROR(Annotate(held_out->CheckShards(), "eval.shards"));
   } else if (!config.eval.shards.empty()) {
     Log("eval.every is 0: eval.shards is not evaluated while training, only by `anyorder eval`");
   }
@@ -221,16 +216,16 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
 absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
                           int64_t vocab_size) {
   if (request.room) {
-    ANYORDER_RETURN_IF_ERROR(CheckMemory(config, vocab_size, request.ranks, request.room(config)));
+    RETURN_IF_ERROR(CheckMemory(config, vocab_size, request.ranks, request.room(config)));
   }
   CheckpointRoom room;
   room.checkpoint_bytes = CheckpointBytes(config, vocab_size);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
   room.checkpoints = static_cast<int64_t>(steps.size());
   for (const int64_t step : steps) room.step = std::max(room.step, step);
-  ANYORDER_ASSIGN_OR_RETURN(room.free_bytes, FreeBytesAround(request.run_dir));
+  ASSIGN_OR_RETURN(room.free_bytes, FreeBytesAround(request.run_dir));
   std::string warning;
-  ANYORDER_RETURN_IF_ERROR(CheckCheckpointRoom(config, room, &warning));
+  RETURN_IF_ERROR(CheckCheckpointRoom(config, room, &warning));
   if (!warning.empty()) LogWarning(warning);
   return absl::OkStatus();
 }
@@ -245,43 +240,40 @@ bool HasDataset(const RunConfig& config) {
 absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   if (request.run_dir.empty())
     return absl::InvalidArgumentError("--run-dir is empty; name a directory");
-  if (request.config.empty()) ANYORDER_RETURN_IF_ERROR(CheckIsRun(request.run_dir));
-  ANYORDER_RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
+  if (request.config.empty()) RETURN_IF_ERROR(CheckIsRun(request.run_dir));
+  RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
   const RunDirectory paths(request.run_dir);
   std::error_code error;
   const bool has_config = std::filesystem::exists(paths.config, error);
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, has_config));
+  ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, has_config));
   const absl::Status ranks_fit = config.ValidateWorldSize(request.ranks);
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       request.has_ranks_of_last_start
           ? Annotate(ranks_fit, "with the ranks of the last start (--ranks takes another number)")
           : ranks_fit);
   std::optional<data::DatasetIndex> dataset;
   if (!request.may_lack_dataset || HasDataset(config)) {
-    ANYORDER_ASSIGN_OR_RETURN(dataset, CheckData(paths, config, request.ranks));
+    ASSIGN_OR_RETURN(dataset, CheckData(paths, config, request.ranks));
   }
   if (dataset) {
-    ANYORDER_RETURN_IF_ERROR(
-        CheckHasRoom(request, config, static_cast<int64_t>(dataset->vocab_size)));
+    RETURN_IF_ERROR(CheckHasRoom(request, config, static_cast<int64_t>(dataset->vocab_size)));
   }
   RunConfig started;
   if (has_config) {
-    ANYORDER_ASSIGN_OR_RETURN(started, LoadRunConfig(paths.config, {}));
+    ASSIGN_OR_RETURN(started, LoadRunConfig(paths.config, {}));
   }
   if (dataset) {
-    ANYORDER_RETURN_IF_ERROR(
-        SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
+    RETURN_IF_ERROR(SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
   }
   if (!has_config) {
-    if (dataset) ANYORDER_RETURN_IF_ERROR(CheckFitsCheckpoint(paths, config, *dataset));
+    if (dataset) RETURN_IF_ERROR(CheckFitsCheckpoint(paths, config, *dataset));
     return config;
   }
-  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   if (!progress.is_settled() && ImportedRun(request.run_dir).exists()) {
-    if (dataset)
-      ANYORDER_RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));
+    if (dataset) RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));
   } else {
-    ANYORDER_RETURN_IF_ERROR(Annotate(
+    RETURN_IF_ERROR(Annotate(
         CheckMayReplace(started, config, progress, request.allow_schedule_change, request.run_dir),
         paths.config));
   }
@@ -289,7 +281,7 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
 }
 
 absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDirectory& paths) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   std::optional<ledger::Start> last;
   for (const LedgerRecord& record : records) {
     const auto* start = record.As<ledger::Start>();

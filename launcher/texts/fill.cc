@@ -52,9 +52,9 @@ absl::StatusOr<FillLine> ReadLine(const FillOptions& options, const InputLine& l
   FillLine result{.request = {.what = options.request}, .place = line.place};
   result.fill().text = line.text;
   if (line.object.is_object()) {
-    ANYORDER_RETURN_IF_ERROR(ParseFillLine(line.object, facts, result.request));
+    RETURN_IF_ERROR(ParseFillLine(line.object, facts, result.request));
   }
-  ANYORDER_ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
+  ASSIGN_OR_RETURN(result.source, ParseBlankText(line.text, facts.seq_len));
   if (options.scores && !result.source.has_words())
     return absl::InvalidArgumentError("--score asks about {{words}}, but the text has blanks");
   if (!options.scores && result.source.has_words())
@@ -85,33 +85,32 @@ absl::Status AtPlace(const absl::Status& status, const std::string& place) {
 // vocabulary; NotFound, DataLoss.
 absl::Status Fill(FillOptions options) {
   SetLogName("fill");
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputLine> prompts,
-                            ReadPromptLines(options.input, ObjectLines::kBySign));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
-                            ModelTextService::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(options.request.write,
-                            OptionsOf(options.write, FactsForFilling(service->facts())));
-  ANYORDER_RETURN_IF_ERROR(service->CheckFill(options.request));
+  ASSIGN_OR_RETURN(const std::vector<InputLine> prompts,
+                   ReadPromptLines(options.input, ObjectLines::kBySign));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                   ModelTextService::Open(options));
+  ASSIGN_OR_RETURN(options.request.write,
+                   OptionsOf(options.write, FactsForFilling(service->facts())));
+  RETURN_IF_ERROR(service->CheckFill(options.request));
   std::vector<FillLine> lines;
   for (const InputLine& prompt : prompts) {
     absl::StatusOr<FillLine> line = ReadLine(options, prompt, service->facts());
-    ANYORDER_RETURN_IF_ERROR(AtPlace(line.status(), prompt.place));
+    RETURN_IF_ERROR(AtPlace(line.status(), prompt.place));
     lines.push_back(*std::move(line));
   }
-  ANYORDER_ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
+  ASSIGN_OR_RETURN(JsonLines output, JsonLines::Open(options.output));
   const bool is_read_by_a_person = options.output == "-" && ::isatty(STDOUT_FILENO) == 1;
   int64_t number = 0;
   for (const FillLine& line : lines) {
     const absl::StatusOr<std::vector<std::vector<FilledText>>> filled =
         service->Fill({line.fill()});
-    ANYORDER_RETURN_IF_ERROR(AtPlace(filled.status(), line.place));
+    RETURN_IF_ERROR(AtPlace(filled.status(), line.place));
     ++number;
-    ANYORDER_RETURN_IF_ERROR(
-        is_read_by_a_person
-            ? output.WriteText(ShowFilled(line.source, filled->front(), TerminalSize().ws_col))
-            : output.Write(LineJson(number, line, filled->front())));
+    RETURN_IF_ERROR(is_read_by_a_person ? output.WriteText(ShowFilled(line.source, filled->front(),
+                                                                      TerminalSize().ws_col))
+                                        : output.Write(LineJson(number, line, filled->front())));
   }
-  ANYORDER_RETURN_IF_ERROR(output.Close());
+  RETURN_IF_ERROR(output.Close());
   if (options.output != "-") Log(absl::StrCat(options.output, ": ", Counted(number, "text")));
   return absl::OkStatus();
 }

@@ -56,20 +56,20 @@ class Filler {
     Candidate words;
     for (const TokenGap& gap : text_.gaps) words.inside.push_back(gap.words);
     bounds_.known = words.lengths();
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         FindRoom(std::accumulate(bounds_.known.begin(), bounds_.known.end(), int64_t{0})));
-    ANYORDER_RETURN_IF_ERROR(AddScored({std::move(words)}).status());
+    RETURN_IF_ERROR(AddScored({std::move(words)}).status());
     return std::move(found_);
   }
 
   absl::StatusOr<std::vector<FilledText>> Fill() {
-    ANYORDER_RETURN_IF_ERROR(FindBounds());
-    ANYORDER_ASSIGN_OR_RETURN(
+    RETURN_IF_ERROR(FindBounds());
+    ASSIGN_OR_RETURN(
         const Lengths best,
         FindLengths(bounds_, [this](const std::vector<Lengths>& all) { return Try(all, 0); }));
     const auto wanted = static_cast<size_t>(request_.alternatives);
     for (int64_t round = 1; round < kMostRounds && found_.size() < wanted; ++round)
-      ANYORDER_RETURN_IF_ERROR(Try({best}, round).status());
+      RETURN_IF_ERROR(Try({best}, round).status());
     return std::move(found_);
   }
 
@@ -119,7 +119,7 @@ class Filler {
       bounds_.least.push_back(least);
       sum += bounds_.known[g] > 0 ? most : least;
     }
-    ANYORDER_RETURN_IF_ERROR(FindRoom(sum));
+    RETURN_IF_ERROR(FindRoom(sum));
     // The end of the document takes room, too.
     if (request_.fit_tokens > 0 && EndsOpen()) bounds_.room = std::max(sum, bounds_.room - 1);
     return absl::OkStatus();
@@ -132,9 +132,9 @@ class Filler {
     const int64_t first = round * request_.alternatives;
     const int64_t drawn_from = is_greedy && round == 0 ? 1 : first;
     std::vector<double> best(all.size(), -std::numeric_limits<double>::infinity());
-    ANYORDER_RETURN_IF_ERROR(TryStreams(all, first, drawn_from, 0, &best));
-    ANYORDER_RETURN_IF_ERROR(TryStreams(all, drawn_from, first + request_.alternatives,
-                                        is_greedy ? 1 : temperature, &best));
+    RETURN_IF_ERROR(TryStreams(all, first, drawn_from, 0, &best));
+    RETURN_IF_ERROR(TryStreams(all, drawn_from, first + request_.alternatives,
+                               is_greedy ? 1 : temperature, &best));
     return best;
   }
 
@@ -176,7 +176,7 @@ class Filler {
         canvas.stream = static_cast<uint64_t>(stream);
         group.push_back({n, canvas});
         if (static_cast<int64_t>(group.size()) < at_once) continue;
-        ANYORDER_RETURN_IF_ERROR(TryGroup(all, std::exchange(group, {}), options, best));
+        RETURN_IF_ERROR(TryGroup(all, std::exchange(group, {}), options, best));
       }
     }
     return TryGroup(all, std::move(group), options, best);
@@ -186,14 +186,14 @@ class Filler {
                         const WriteOptions& options, std::vector<double>* best) {
     std::vector<Canvas> canvases;
     for (Attempt& attempt : group) canvases.push_back(std::move(attempt.canvas));
-    ANYORDER_ASSIGN_OR_RETURN(std::vector<WrittenText> texts,
-                              WriteBlanks(writer_, canvases, options, NobodyListens));
+    ASSIGN_OR_RETURN(std::vector<WrittenText> texts,
+                     WriteBlanks(writer_, canvases, options, NobodyListens));
     std::vector<Candidate> candidates;
     for (size_t i = 0; i < texts.size(); ++i) {
       candidates.push_back(
           {InsideOf(texts[i].tokens, all[group[i].lengths]), std::move(texts[i].written)});
     }
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> scores, AddScored(candidates));
+    ASSIGN_OR_RETURN(const std::vector<double> scores, AddScored(candidates));
     for (size_t i = 0; i < scores.size(); ++i) {
       double& most = (*best)[group[i].lengths];
       most = std::max(most, scores[i]);
@@ -225,14 +225,13 @@ class Filler {
       fresh.push_back(i);
     }
     const ScoreOptions options{.samples = request_.bound_samples, .seed = request_.write.draw.seed};
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<LogLikelihood> found,
-                              ScoreTexts(writer_, texts, options));
+    ASSIGN_OR_RETURN(const std::vector<LogLikelihood> found, ScoreTexts(writer_, texts, options));
     std::vector<double> fits(fresh.size(), 0.0);
     if (HasFit()) {
       for (size_t i = 0; i < fresh.size(); ++i)
         texts[i] = TextBehind(candidates[fresh[i]].inside, std::move(texts[i].tokens));
-      ANYORDER_ASSIGN_OR_RETURN(const std::vector<LogLikelihood> behind,
-                                ScoreTexts(writer_, texts, options));
+      ASSIGN_OR_RETURN(const std::vector<LogLikelihood> behind,
+                       ScoreTexts(writer_, texts, options));
       for (size_t i = 0; i < fresh.size(); ++i) fits[i] = behind[i].log_prob;
     }
     std::vector<double> scores(candidates.size(), -std::numeric_limits<double>::infinity());
@@ -339,14 +338,14 @@ absl::Status CheckCanFill(const BlankText& source, const CanvasForm& form) {
 }  // namespace
 
 absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
-  ANYORDER_RETURN_IF_ERROR(CheckNumbers(request));
-  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  RETURN_IF_ERROR(CheckNumbers(request));
+  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
   return MethodsOf(writer.form).empty() ? absl::OkStatus() : CheckWrite(request.write);
 }
 
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const std::vector<FillRequest>& requests) {
-  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
   const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
                            model_.vocabulary.adds_space());
   const auto fault_of = [&requests](size_t n, const absl::Status& status) {
@@ -356,25 +355,25 @@ absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
   std::vector<std::string> parts;
   std::vector<size_t> ends;  // of each text's parts
   for (size_t n = 0; n < requests.size(); ++n) {
-    ANYORDER_RETURN_IF_ERROR(fault_of(n, CheckFill(requests[n])));
+    RETURN_IF_ERROR(fault_of(n, CheckFill(requests[n])));
     absl::StatusOr<BlankText> source = ParseBlankText(requests[n].text, facts_.seq_len);
-    ANYORDER_RETURN_IF_ERROR(fault_of(n, source.status()));
+    RETURN_IF_ERROR(fault_of(n, source.status()));
     for (std::string& part : encoder.PartsToEncode(*source)) parts.push_back(std::move(part));
     ends.push_back(parts.size());
     sources.push_back(*std::move(source));
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(parts, "encoding the texts"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(parts, "encoding the texts"));
   std::vector<std::vector<FilledText>> filled;
   for (size_t n = 0; n < requests.size(); ++n) {
     const std::vector<Tokens> own(encoded.begin() + (n == 0 ? 0 : ends[n - 1]),
                                   encoded.begin() + ends[n]);
     const absl::StatusOr<GapText> text = encoder.Assemble(sources[n], own);
-    ANYORDER_RETURN_IF_ERROR(fault_of(n, text.status()));
-    ANYORDER_RETURN_IF_ERROR(CheckCanFill(sources[n], writer.form));
+    RETURN_IF_ERROR(fault_of(n, text.status()));
+    RETURN_IF_ERROR(CheckCanFill(sources[n], writer.form));
     Filler filler(*this, writer, requests[n], sources[n], *text);
     absl::StatusOr<std::vector<FilledText>> texts =
         sources[n].has_words() ? filler.ScoreWords() : filler.Fill();
-    ANYORDER_RETURN_IF_ERROR(fault_of(n, texts.status()));
+    RETURN_IF_ERROR(fault_of(n, texts.status()));
     filled.push_back(*std::move(texts));
   }
   return filled;

@@ -75,7 +75,7 @@ absl::Status WriteText(const CompletionRequest& request, int64_t number, int64_t
                               {"score", text.score},     {"log_prob", text.log_prob},
                               {"tokens", text.tokens},   {"ended", text.ended}};
   if (!request.beams) line["passes"] = text.passes;
-  ANYORDER_RETURN_IF_ERROR(files.texts.Write(line));
+  RETURN_IF_ERROR(files.texts.Write(line));
   return files.traces.WriteText(
       TraceLine(TraceOf(number, rank, EnumName(request.write.method), text)));
 }
@@ -86,12 +86,12 @@ absl::Status WriteTexts(const std::vector<CompletionRequest>& requests, int64_t 
   const auto num_prompts = static_cast<int64_t>(requests.size());
   for (int64_t begin = 0; begin < num_prompts; begin += batch) {
     const int64_t end = std::min(num_prompts, begin + batch);
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
-                              service.Complete({requests.begin() + begin, requests.begin() + end}));
+    ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
+                     service.Complete({requests.begin() + begin, requests.begin() + end}));
     for (int64_t n = begin; n < end; ++n) {
       int64_t rank = 0;
       for (const Completion& text : found[n - begin])
-        ANYORDER_RETURN_IF_ERROR(WriteText(requests[n], n + 1, ++rank, text, files));
+        RETURN_IF_ERROR(WriteText(requests[n], n + 1, ++rank, text, files));
     }
   }
   return absl::OkStatus();
@@ -103,10 +103,10 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
   for (size_t n = 0; n < requests.size(); ++n) {
     CompletionRequest request = requests[n];
     const int64_t samples = std::exchange(request.samples, 1);
-    ANYORDER_ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> tokens,
-                              service.Encode({request.prompt}, "encoding the prompts"));
+    ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> tokens,
+                     service.Encode({request.prompt}, "encoding the prompts"));
     const auto given = static_cast<int64_t>(tokens[0].size());
-    ANYORDER_ASSIGN_OR_RETURN(const int64_t most, service.MaxTokens(request, &tokens[0]));
+    ASSIGN_OR_RETURN(const int64_t most, service.MaxTokens(request, &tokens[0]));
     for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
       StreamOptions shown = StreamToStandardOutput();
       shown.left_to_right = request.write.method == WriteMethod::kLeftToRight;
@@ -115,11 +115,10 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
       shown.length = most;
       StreamView view(shown);
       request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
-      ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
-                                service.Complete({request}));
+      ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,
+                       service.Complete({request}));
       view.Finish(found[0][0].text);
-      ANYORDER_RETURN_IF_ERROR(
-          WriteText(request, static_cast<int64_t>(n) + 1, rank, found[0][0], files));
+      RETURN_IF_ERROR(WriteText(request, static_cast<int64_t>(n) + 1, rank, found[0][0], files));
     }
   }
   return absl::OkStatus();
@@ -139,10 +138,10 @@ absl::Status Generate(const GenerateOptions& options) {
     return absl::InvalidArgumentError(
         "--stream shows texts on standard output; leave out --output, or name a file");
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
-                            ModelTextService::Open(options));
-  ANYORDER_ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
+  ASSIGN_OR_RETURN(const std::vector<std::string> prompts, ReadPrompts(options.input));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
+                   ModelTextService::Open(options));
+  ASSIGN_OR_RETURN(const WriteOptions write, OptionsOf(options.write, service->facts()));
   const bool draws = options.samples || !options.write.method.empty() || options.streams ||
                      !options.trace.empty() || write.method != WriteMethod::kLeftToRight;
   if (draws && options.has_beam_options) {
@@ -157,18 +156,18 @@ absl::Status Generate(const GenerateOptions& options) {
   }
   // A prompt that does not fit is told by its number, before any text is written.
   const std::vector<CompletionRequest> requests = RequestsOf(options, write, draws, prompts);
-  ANYORDER_RETURN_IF_ERROR(service->CheckComplete(requests));
-  ANYORDER_ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
-  ANYORDER_ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
+  RETURN_IF_ERROR(service->CheckComplete(requests));
+  ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
+  ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
   GeneratedFiles files{std::move(texts), std::move(traces)};
   if (write.cache != BlockCache::kNone) {
     Log(absl::StrCat("cache \"", EnumName(write.cache),
                      "\" is approximate: texts can differ from those without it"));
   }
-  ANYORDER_RETURN_IF_ERROR(options.streams ? StreamTexts(requests, *service, files)
-                                           : WriteTexts(requests, options.batch, *service, files));
-  ANYORDER_RETURN_IF_ERROR(files.texts.Close());
-  ANYORDER_RETURN_IF_ERROR(files.traces.Close());
+  RETURN_IF_ERROR(options.streams ? StreamTexts(requests, *service, files)
+                                  : WriteTexts(requests, options.batch, *service, files));
+  RETURN_IF_ERROR(files.texts.Close());
+  RETURN_IF_ERROR(files.traces.Close());
   if (options.output != "-" && !options.output.empty()) {
     Log(absl::StrCat(options.output, ": texts for ",
                      Counted(static_cast<int64_t>(prompts.size()), "prompt")));

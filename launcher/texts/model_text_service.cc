@@ -8,7 +8,6 @@
 
 #include "core/base/status.h"
 #include "core/generate/beam_search.h"
-#include "core/generate/sampling.h"
 #include "core/objective/objective.h"
 #include "data/prep/examples/chat_template.h"
 #include "launcher/run/saved_step.h"
@@ -80,12 +79,12 @@ int64_t NumGiven(const Tokens& context, const Tokens& whole) {
 
 absl::StatusOr<std::unique_ptr<ModelTextService>> ModelTextService::Open(
     const TextModelOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   // Before anything large is read: whether the objective has to do with writing at all.
   const absl::Status generation = objective->Generation({}).status();
   if (!generation.ok() && !objective->Canvas({}).ok()) return generation;
-  ANYORDER_ASSIGN_OR_RETURN(TextModel model, OpenTextModel(options, config));
+  ASSIGN_OR_RETURN(TextModel model, OpenTextModel(options, config));
   std::unique_ptr<ModelTextService> service(new ModelTextService(std::move(model)));
   service->facts_.run_dir = options.run_dir;
   service->FindForms(*objective);
@@ -120,7 +119,7 @@ void ModelTextService::FindForms(const Objective& objective) {
 }
 
 absl::StatusOr<WritingModel> ModelTextService::writing_model() const {
-  ANYORDER_RETURN_IF_ERROR(canvas_.status());
+  RETURN_IF_ERROR(canvas_.status());
   return WritingModel{.model = &model_.config.model,
                       .vocab_size = model_.vocabulary.size(),
                       .weights = model_.weights.values,
@@ -138,7 +137,7 @@ std::string ModelTextService::TextOf(const Tokens& tokens) const {
 }
 
 absl::StatusOr<int64_t> ModelTextService::CountTokens(const std::string& text) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({text}, "counting tokens"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({text}, "counting tokens"));
   return static_cast<int64_t>(tokens.front().size());
 }
 
@@ -167,7 +166,7 @@ absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& req
     absl::Status fits = CheckFits(model_.config.model, *left_to_right_, *prompt, most);
     while (absl::IsOutOfRange(fits) && request.max_tokens == 0 && most > 1)
       fits = CheckFits(model_.config.model, *left_to_right_, *prompt, --most);
-    ANYORDER_RETURN_IF_ERROR(fits);
+    RETURN_IF_ERROR(fits);
     return most;
   }
   const auto given = std::max<int64_t>(1, static_cast<int64_t>(prompt->size()));
@@ -181,7 +180,7 @@ absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& req
 
 absl::Status ModelTextService::CheckWrite(const WriteOptions& options) const {
   if (options.method != WriteMethod::kLeftToRight) {
-    ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+    ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
     return CheckCanWrite(writer, {}, options);
   }
   if (left_to_right_ != nullptr) return options.Validate();
@@ -207,21 +206,21 @@ absl::StatusOr<std::vector<ModelTextService::Group>> ModelTextService::GroupsOf(
     const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<Tokens> prompts, Encode(texts, "encoding the prompts"));
+  ASSIGN_OR_RETURN(std::vector<Tokens> prompts, Encode(texts, "encoding the prompts"));
   std::vector<Group> groups;
   for (size_t n = 0; n < requests.size(); ++n) {
     const CompletionRequest& request = requests[n];
     const std::string name = absl::StrCat("prompt ", n + 1);
-    ANYORDER_RETURN_IF_ERROR(CheckWrite(request.write));
+    RETURN_IF_ERROR(CheckWrite(request.write));
     const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
     if (!is_plain && (request.block_ngram > 0 || request.beams)) {
       return InvalidArgument(request.beams ? "beams have" : "blocked n-grams have",
                              " an effect with method \"left-to-right\" only; leave them out");
     }
     const absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
-    ANYORDER_RETURN_IF_ERROR(Annotate(most.status(), name));
+    RETURN_IF_ERROR(Annotate(most.status(), name));
     const TokenRules rules = RulesOf(request, *most);
-    ANYORDER_RETURN_IF_ERROR(Annotate(
+    RETURN_IF_ERROR(Annotate(
         request.beams ? BeamsOf(*request.beams, rules).Validate() : rules.Validate(), name));
     Group* group = nullptr;
     for (Group& one : groups)
@@ -238,14 +237,14 @@ absl::StatusOr<std::vector<ModelTextService::Group>> ModelTextService::GroupsOf(
 
 absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const std::vector<CompletionRequest>& requests) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Group> groups, GroupsOf(requests));
+  ASSIGN_OR_RETURN(const std::vector<Group> groups, GroupsOf(requests));
   std::vector<std::vector<Completion>> completions(requests.size());
   for (const Group& group : groups) {
     const CompletionRequest& alike = requests[group.members[0]];
     const bool is_plain = alike.write.method == WriteMethod::kLeftToRight;
-    ANYORDER_RETURN_IF_ERROR(alike.beams ? Search(requests, group, &completions)
-                             : is_plain  ? Sample(requests, group, &completions)
-                                         : CompleteCanvases(requests, group, &completions));
+    RETURN_IF_ERROR(alike.beams ? Search(requests, group, &completions)
+                    : is_plain  ? Sample(requests, group, &completions)
+                                : CompleteCanvases(requests, group, &completions));
   }
   return completions;
 }
@@ -262,10 +261,8 @@ absl::Status ModelTextService::Search(const std::vector<CompletionRequest>& requ
                                       std::vector<std::vector<Completion>>* completions) {
   const CompletionRequest& alike = requests[group.members[0]];
   const BeamOptions options = BeamsOf(*alike.beams, RulesOf(alike, group.max_tokens));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                            OpenDecoder(group, options.width));
-  ANYORDER_ASSIGN_OR_RETURN(std::vector<std::vector<Hypothesis>> found,
-                            BeamSearch(*decoder, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, options.width));
+  ASSIGN_OR_RETURN(std::vector<std::vector<Hypothesis>> found, BeamSearch(*decoder, options));
   for (size_t n = 0; n < found.size(); ++n) {
     const size_t member = group.members[n];
     if (static_cast<int64_t>(found[n].size()) > alike.samples) found[n].resize(alike.samples);
@@ -287,7 +284,7 @@ absl::Status ModelTextService::Sample(const std::vector<CompletionRequest>& requ
                          (static_cast<int64_t>(longest) + group.max_tokens);
   const int64_t at_once = std::clamp<int64_t>(kTokensAtOnce / tokens, 1, alike.samples);
   for (int64_t first = 0; first < alike.samples; first += at_once) {
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         SampleSome(requests, group, first, std::min(at_once, alike.samples - first), completions));
   }
   return absl::OkStatus();
@@ -300,7 +297,7 @@ absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& 
   const SampleOptions options{.cuts = alike.write.draw.cuts,
                               .seed = alike.write.draw.seed,
                               .rules = RulesOf(alike, group.max_tokens)};
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, samples));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, samples));
   std::vector<uint64_t> streams;
   for (const size_t member : group.members) {
     for (int64_t sample = first; sample < first + samples; ++sample)
@@ -314,8 +311,8 @@ absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& 
     written[lane].push_back(placed);
     if (requests[member].listener) requests[member].listener(first + lane % samples, Show(placed));
   };
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Hypothesis> texts,
-                            SampleTexts(*decoder, options, streams, listener));
+  ASSIGN_OR_RETURN(const std::vector<Hypothesis> texts,
+                   SampleTexts(*decoder, options, streams, listener));
   for (size_t lane = 0; lane < texts.size(); ++lane) {
     const size_t n = lane / static_cast<size_t>(samples);
     (*completions)[group.members[n]].push_back(
@@ -328,7 +325,7 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
                                                 const Group& group,
                                                 std::vector<std::vector<Completion>>* completions) {
   const CompletionRequest& alike = requests[group.members[0]];
-  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
   const TokenRules rules = RulesOf(alike, group.max_tokens);
   const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
   WriteOptions options = alike.write;
@@ -350,7 +347,7 @@ absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequ
       canvases.push_back(canvas);
     }
   }
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       const std::vector<WrittenText> texts,
       WriteBlanks(writer, canvases, options, [&](int64_t lane, const WrittenToken& token) {
         const CompletionRequest& request = requests[group.members[lane / alike.samples]];
@@ -415,19 +412,19 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
 
 absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
     const std::vector<ScoreRequest>& requests) {
-  ANYORDER_ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
   std::vector<std::string> texts;
   for (const ScoreRequest& request : requests) {
     texts.push_back(request.context);
     texts.push_back(request.context + request.continuation);
   }
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(texts, "encoding the texts"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(texts, "encoding the texts"));
   std::vector<TextScore> scores;
   for (size_t n = 0; n < requests.size(); ++n) {
     const std::string name = absl::StrCat("text ", n + 1);
     const absl::StatusOr<ScoredText> text =
         AskedText(requests[n], NumGiven(encoded[2 * n], encoded[2 * n + 1]), encoded[2 * n + 1]);
-    ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), name));
+    RETURN_IF_ERROR(Annotate(text.status(), name));
     TextScore& score = scores.emplace_back();
     score.tokens = static_cast<int64_t>(text->asked.size());
     score.bytes = static_cast<int64_t>(requests[n].continuation.size());
@@ -435,7 +432,7 @@ absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
     if (text->asked.empty()) continue;
     absl::StatusOr<std::vector<LogLikelihood>> found = ScoreTexts(
         writer, {*text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
-    ANYORDER_RETURN_IF_ERROR(Annotate(found.status(), name));
+    RETURN_IF_ERROR(Annotate(found.status(), name));
     const LogLikelihood& one = found->front();
     score.log_prob = one.log_prob;
     score.standard_error = one.standard_error;

@@ -200,9 +200,9 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
     reader.AddFault("op", "is missing: complete, fill, score, rolling, facts, tokens or render");
   reader.Read("op", op);
   // Which keys are known depends on `op`.
-  ANYORDER_RETURN_IF_ERROR(reader.fault());
+  RETURN_IF_ERROR(reader.fault());
   RequestParser(reader, facts, limits, request).Parse(op);
-  ANYORDER_RETURN_IF_ERROR(reader.End());
+  RETURN_IF_ERROR(reader.End());
   return request;
 }
 

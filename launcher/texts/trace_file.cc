@@ -31,14 +31,14 @@ class TraceParser {
     if (json.is_discarded()) return DataLoss("not valid JSON");
     if (!json.is_object()) return DataLoss("not a JSON object");
     Trace trace;
-    ANYORDER_ASSIGN_OR_RETURN(trace.prompt, Count(json, "prompt", 1, kMostTexts));
-    ANYORDER_ASSIGN_OR_RETURN(trace.rank, Count(json, "rank", 1, kMostTexts));
-    ANYORDER_ASSIGN_OR_RETURN(trace.method, Text(json, "method"));
+    ASSIGN_OR_RETURN(trace.prompt, Count(json, "prompt", 1, kMostTexts));
+    ASSIGN_OR_RETURN(trace.rank, Count(json, "rank", 1, kMostTexts));
+    ASSIGN_OR_RETURN(trace.method, Text(json, "method"));
     if (trace.method.empty() || trace.method.size() > kLongestMethod)
       return DataLoss("'method' has ", trace.method.size(), " bytes, not 1 to ", kLongestMethod);
-    ANYORDER_ASSIGN_OR_RETURN(trace.passes, Count(json, "passes", 0, kMostTraceTokens));
-    ANYORDER_RETURN_IF_ERROR(ReadPrompt(json, trace));
-    ANYORDER_RETURN_IF_ERROR(ReadWritten(json, trace));
+    ASSIGN_OR_RETURN(trace.passes, Count(json, "passes", 0, kMostTraceTokens));
+    RETURN_IF_ERROR(ReadPrompt(json, trace));
+    RETURN_IF_ERROR(ReadWritten(json, trace));
     return trace;
   }
 
@@ -78,7 +78,7 @@ class TraceParser {
   }
 
   static absl::Status ReadPrompt(const Json& json, Trace& trace) {
-    ANYORDER_ASSIGN_OR_RETURN(const Json* const pieces, List(json, "prompt_pieces"));
+    ASSIGN_OR_RETURN(const Json* const pieces, List(json, "prompt_pieces"));
     for (const Json& piece : *pieces) {
       if (!piece.is_string())
         return DataLoss("entry ", trace.prompt_pieces.size() + 1,
@@ -89,7 +89,7 @@ class TraceParser {
   }
 
   static absl::Status ReadWritten(const Json& json, Trace& trace) {
-    ANYORDER_ASSIGN_OR_RETURN(const Json* const tokens, List(json, "written"));
+    ASSIGN_OR_RETURN(const Json* const tokens, List(json, "written"));
     std::unordered_set<int64_t> positions;
     for (const Json& token : *tokens) {
       const std::string where = absl::StrCat("entry ", trace.written.size() + 1, " of 'written'");
@@ -109,12 +109,11 @@ class TraceParser {
     if (!json.is_object()) return DataLoss("not a JSON object");
     const auto first = static_cast<int64_t>(trace.prompt_pieces.size());
     ShownToken token;
-    ANYORDER_ASSIGN_OR_RETURN(token.pass, Count(json, "pass", 1, trace.passes));
-    ANYORDER_ASSIGN_OR_RETURN(token.position,
-                              Count(json, "position", first, first + kMostTraceTokens - 1));
-    ANYORDER_ASSIGN_OR_RETURN(token.piece, Text(json, "piece"));
-    ANYORDER_ASSIGN_OR_RETURN(token.log_prob, Number(json, "log_prob"));
-    ANYORDER_ASSIGN_OR_RETURN(token.confidence, Number(json, "confidence"));
+    ASSIGN_OR_RETURN(token.pass, Count(json, "pass", 1, trace.passes));
+    ASSIGN_OR_RETURN(token.position, Count(json, "position", first, first + kMostTraceTokens - 1));
+    ASSIGN_OR_RETURN(token.piece, Text(json, "piece"));
+    ASSIGN_OR_RETURN(token.log_prob, Number(json, "log_prob"));
+    ASSIGN_OR_RETURN(token.confidence, Number(json, "confidence"));
     return token;
   }
 };
@@ -142,7 +141,7 @@ std::string TraceLine(const Trace& trace) {
 }
 
 absl::StatusOr<std::vector<Trace>> ReadTraces(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   std::vector<Trace> traces;
   int64_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -39,7 +39,7 @@ absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts
                            absl::StrJoin(facts.methods, ", "));
   }
   SetMethod(wanted, options);
-  ANYORDER_RETURN_IF_ERROR(options.Validate());
+  RETURN_IF_ERROR(options.Validate());
   return options;
 }
 

@@ -79,15 +79,15 @@ absl::StatusOr<Subject> MakeSubject(const Options& options) {
   model.attention_biases = true;
   model.mem_len = 0;
   model.dtype = options.dtype == "bf16" ? ComputeType::kBFloat16 : ComputeType::kFloat32;
-  ANYORDER_RETURN_IF_ERROR(model.Validate().ToStatus());
-  ANYORDER_ASSIGN_OR_RETURN(
-      subject.backend, kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
+  RETURN_IF_ERROR(model.Validate().ToStatus());
+  ASSIGN_OR_RETURN(subject.backend,
+                   kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
   const ParameterLayout layout(model, kVocab);
   const int64_t elements = layout.num_elements();
   std::vector<float> values(static_cast<size_t>(elements));
   InitializeParameters(layout, model, 1, 0, elements, values.data());
   const DType dtype = ToDType(model.dtype);
-  ANYORDER_ASSIGN_OR_RETURN(subject.storage, subject.backend->Allocate(elements * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(subject.storage, subject.backend->Allocate(elements * SizeOf(dtype)));
   const TensorView weights(subject.storage->data(), dtype, {elements});
   subject.backend->Cast(ConstTensorView(values.data(), {elements}), weights, {});
   subject.weights = weights;
@@ -112,7 +112,7 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
     decoder = Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
                               {1, options.tokens}, *subject.backend);
   });
-  ANYORDER_RETURN_IF_ERROR(decoder.status());
+  RETURN_IF_ERROR(decoder.status());
   const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
   std::vector<int32_t> own(newest.size());
   std::iota(own.begin(), own.end(), 0);
@@ -126,7 +126,7 @@ absl::StatusOr<Cached> RunCached(const Subject& subject) {
   const double rest = SecondsOf([&] {
     for (int64_t t = 1; t < options.tokens; ++t) step();
   });
-  ANYORDER_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   cached.seconds =
       rest * static_cast<double>(options.tokens) / static_cast<double>(options.tokens - 1);
   return cached;
@@ -149,9 +149,8 @@ absl::StatusOr<double> PassSeconds(const Subject& subject, int64_t length) {
   }
   for (int64_t b = 0; b < shape.batch_size; ++b)
     batch.readout_rows[b] = static_cast<int32_t>((b + 1) * length - 1);
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<InferenceNetwork> network,
-      InferenceNetwork::Create({subject.model, shape, kVocab}, *subject.backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<InferenceNetwork> network,
+                   InferenceNetwork::Create({subject.model, shape, kVocab}, *subject.backend));
   std::vector<float> logits(static_cast<size_t>(shape.batch_size * kVocab));
   const TensorView view(logits.data(), {shape.batch_size, kVocab});
   double seconds = 0;
@@ -203,7 +202,7 @@ absl::StatusOr<Written> SearchGreedily(const Subject& subject,
     const std::vector<uint64_t> streams(prompts.size(), 0);
     status = SampleTexts(**decoder, sample, streams).status();
   });
-  ANYORDER_RETURN_IF_ERROR(status);
+  RETURN_IF_ERROR(status);
   return written;
 }
 
@@ -230,7 +229,7 @@ absl::StatusOr<Written> WriteTexts(const Subject& subject, const WriteOptions& w
   absl::StatusOr<std::vector<WrittenText>> texts;
   Written written;
   written.seconds = SecondsOf([&] { texts = WriteBlanks(model, canvases, write, NobodyListens); });
-  ANYORDER_RETURN_IF_ERROR(texts.status());
+  RETURN_IF_ERROR(texts.status());
   written.passes = static_cast<double>(texts->front().passes) / static_cast<double>(options.tokens);
   return written;
 }
@@ -242,11 +241,9 @@ absl::Status BenchMethod(const Subject& subject) {
   write.draw.cuts.temperature = 0;
   write.draw.banned.assign(kVocab, 0);
   write.draw.banned[kTokens.mask] = 1;
-  ANYORDER_ASSIGN_OR_RETURN(write.method,
-                            Named<WriteMethod>(options.method, kEnumNames<WriteMethod>));
-  ANYORDER_ASSIGN_OR_RETURN(write.cache, Named<BlockCache>(options.cache, kEnumNames<BlockCache>));
-  ANYORDER_ASSIGN_OR_RETURN(const CanvasFamily family,
-                            Named<CanvasFamily>(options.family, kFamilies));
+  ASSIGN_OR_RETURN(write.method, Named<WriteMethod>(options.method, kEnumNames<WriteMethod>));
+  ASSIGN_OR_RETURN(write.cache, Named<BlockCache>(options.cache, kEnumNames<BlockCache>));
+  ASSIGN_OR_RETURN(const CanvasFamily family, Named<CanvasFamily>(options.family, kFamilies));
   if (family == CanvasFamily::kMasked) write.block_len = options.block;
   if (ActsOn("draft", write.method)) write.draft = options.draft;
   const auto generated = static_cast<double>(options.lanes * options.tokens);
@@ -258,7 +255,7 @@ absl::Status BenchMethod(const Subject& subject) {
     write.recompute = recompute;
     if (recompute) write.cache = BlockCache::kNone;
     for (int round = 0; round < 2; ++round) {
-      ANYORDER_ASSIGN_OR_RETURN(const Written written, WriteTexts(subject, write, family));
+      ASSIGN_OR_RETURN(const Written written, WriteTexts(subject, write, family));
       speeds[recompute ? 1 : 0] = generated / written.seconds;
       if (!recompute) passes = written.passes;
     }
@@ -276,27 +273,27 @@ absl::Status BenchMethod(const Subject& subject) {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        {{"--layers", &options.layers, 1},
-                                         {"--dim", &options.dim, 1},
-                                         {"--lanes", &options.lanes, 1},
-                                         {"--prompt", &options.prompt, 1},
-                                         {"--tokens", &options.tokens, 1},
-                                         {"--threads", &options.threads, 1},
-                                         {"--dtype", &options.dtype},
-                                         {"--form", &options.form},
-                                         {"--method", &options.method},
-                                         {"--family", &options.family},
-                                         {"--cache", &options.cache},
-                                         {"--steps", &options.steps},
-                                         {"--block", &options.block, 1},
-                                         {"--draft", &options.draft}}));
-  ANYORDER_ASSIGN_OR_RETURN(const Subject subject, MakeSubject(options));
+  RETURN_IF_ERROR(ParseOptions(argc, argv,
+                               {{"--layers", &options.layers, 1},
+                                {"--dim", &options.dim, 1},
+                                {"--lanes", &options.lanes, 1},
+                                {"--prompt", &options.prompt, 1},
+                                {"--tokens", &options.tokens, 1},
+                                {"--threads", &options.threads, 1},
+                                {"--dtype", &options.dtype},
+                                {"--form", &options.form},
+                                {"--method", &options.method},
+                                {"--family", &options.family},
+                                {"--cache", &options.cache},
+                                {"--steps", &options.steps},
+                                {"--block", &options.block, 1},
+                                {"--draft", &options.draft}}));
+  ASSIGN_OR_RETURN(const Subject subject, MakeSubject(options));
   if (!options.method.empty()) return BenchMethod(subject);
-  ANYORDER_ASSIGN_OR_RETURN(const Cached cached, RunCached(subject));
+  ASSIGN_OR_RETURN(const Cached cached, RunCached(subject));
   double recomputed = 0;
   for (int64_t t = kEvery / 2; t < options.tokens; t += kEvery) {
-    ANYORDER_ASSIGN_OR_RETURN(const double seconds, PassSeconds(subject, options.prompt + t));
+    ASSIGN_OR_RETURN(const double seconds, PassSeconds(subject, options.prompt + t));
     recomputed += static_cast<double>(kEvery) * seconds;
   }
   const auto generated = static_cast<double>(options.lanes * options.tokens);

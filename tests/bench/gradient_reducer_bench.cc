@@ -74,13 +74,13 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
 }
 
 absl::Status RunBench(int argc, char** argv) {
-  ANYORDER_ASSIGN_OR_RETURN(const auto environment, MpiEnvironment::Create(&argc, &argv));
+  ASSIGN_OR_RETURN(const auto environment, MpiEnvironment::Create(&argc, &argv));
   Sizes sizes;
   if (argc > 1) sizes.elements = std::atoll(argv[1]);
   if (argc > 2) sizes.leaves = std::atoll(argv[2]);
   if (argc > 3) sizes.repeats = std::atoll(argv[3]);
   const auto world = environment->World();
-  ANYORDER_ASSIGN_OR_RETURN(const auto backend, kernels::MakeCpuBackend({}));
+  ASSIGN_OR_RETURN(const auto backend, kernels::MakeCpuBackend({}));
   for (const Reduction mode : {Reduction::kTree, Reduction::kFast})
     Measure(*world, *backend, sizes, mode);
   return absl::OkStatus();

@@ -51,10 +51,9 @@ std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConf
 absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int64_t vocab_size,
                                                   const BatchShape& shape,
                                                   kernels::Backend& backend) {
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
-                            Transformer::Create(model, vocab_size, shape, backend));
-  ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
-                            MemoryRing::Create(model, shape, shape.batch_size, backend));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
+                   Transformer::Create(model, vocab_size, shape, backend));
+  ASSIGN_OR_RETURN(MemoryRing memory, MemoryRing::Create(model, shape, shape.batch_size, backend));
   return MemoryRunner(std::move(transformer), std::move(memory));
 }
 
@@ -75,10 +74,9 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& mode
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,
                                                          kernels::Backend& backend) {
-  ANYORDER_ASSIGN_OR_RETURN(MemoryRunner runner,
-                            MemoryRunner::Create(model, vocab_size, shape, backend));
+  ASSIGN_OR_RETURN(MemoryRunner runner, MemoryRunner::Create(model, vocab_size, shape, backend));
   std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
-  ANYORDER_RETURN_IF_ERROR(learner->AllocateState(ToDType(model.dtype)));
+  RETURN_IF_ERROR(learner->AllocateState(ToDType(model.dtype)));
   const TensorView& master = learner->master_;
   const std::vector<float> initial = DrawParameters(learner->transformer().layout(), model, seed);
   backend.CopyToDevice(initial.data(), master.raw(), master.num_bytes(), {});
@@ -89,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& mode
 }
 
 absl::Status Learner::Allocate(DType dtype, int64_t elements, TensorView* view) {
-  ANYORDER_ASSIGN_OR_RETURN(buffers_.emplace_back(), backend_.Allocate(elements * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(buffers_.emplace_back(), backend_.Allocate(elements * SizeOf(dtype)));
   *view = TensorView(buffers_.back()->data(), dtype, {elements});
   return absl::OkStatus();
 }
@@ -97,10 +95,10 @@ absl::Status Learner::Allocate(DType dtype, int64_t elements, TensorView* view) 
 absl::Status Learner::AllocateState(DType dtype) {
   const int64_t size = transformer().layout().num_elements();
   for (TensorView* state : {&master_, &gradients_, &m_, &v_})
-    ANYORDER_RETURN_IF_ERROR(Allocate(DType::kFloat32, size, state));
-  if (dtype != DType::kFloat32) ANYORDER_RETURN_IF_ERROR(Allocate(dtype, size, &weights_));
+    RETURN_IF_ERROR(Allocate(DType::kFloat32, size, state));
+  if (dtype != DType::kFloat32) RETURN_IF_ERROR(Allocate(dtype, size, &weights_));
   const int64_t blocks = (size + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
-  ANYORDER_RETURN_IF_ERROR(Allocate(DType::kFloat64, blocks, &sums_));
+  RETURN_IF_ERROR(Allocate(DType::kFloat64, blocks, &sums_));
   return Allocate(DType::kUint8, sizeof(kernels::NormControl), &control_);
 }
 

@@ -206,23 +206,23 @@ std::string Shares(const TimedBackend& backend, double seconds) {
 
 absl::Status RunBench(int argc, char** argv) {
   Options options;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        {{"--preset", &options.preset},
-                                         {"--dtype", &options.dtype},
-                                         {"--backend", &options.backend},
-                                         {"--threads", &options.threads, 1},
-                                         {"--batch", &options.batch, 1},
-                                         {"--steps", &options.steps, 1},
-                                         {"--dropout", &options.dropout},
-                                         {"--profile", &options.profile}}));
-  ANYORDER_ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, MakeBackend(options));
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                            MakeObjective(preset.objective, preset.model, preset.sampling));
+  RETURN_IF_ERROR(ParseOptions(argc, argv,
+                               {{"--preset", &options.preset},
+                                {"--dtype", &options.dtype},
+                                {"--backend", &options.backend},
+                                {"--threads", &options.threads, 1},
+                                {"--batch", &options.batch, 1},
+                                {"--steps", &options.steps, 1},
+                                {"--dropout", &options.dropout},
+                                {"--profile", &options.profile}}));
+  ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, MakeBackend(options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                   MakeObjective(preset.objective, preset.model, preset.sampling));
   TimedBackend backend(std::move(device), options.profile);
   const BatchShape shape = objective->Shape(preset.batch);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
-                            Learner::Create(preset.model, preset.vocab_size, shape, 1, backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
+                   Learner::Create(preset.model, preset.vocab_size, shape, 1, backend));
   const double gemm_rate = GemmRate(backend, ToDType(preset.model.dtype));
 
   constexpr int64_t kWarmUp = 2;

@@ -76,11 +76,11 @@ class TensorDump {
   absl::Status Write(const std::string& path) const {
     std::vector<ckpt::SafetensorsEntry> layout;
     for (const Entry& entry : entries_) layout.push_back(entry.layout);
-    ANYORDER_ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
-                              ckpt::SafetensorsWriter::Create(path, layout, {}));
+    ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
+                     ckpt::SafetensorsWriter::Create(path, layout, {}));
     for (const Entry& entry : entries_) {
-      ANYORDER_RETURN_IF_ERROR(writer.WriteRange(
-          entry.layout.name, 0, entry.layout.shape.num_elements(), entry.bytes.data()));
+      RETURN_IF_ERROR(writer.WriteRange(entry.layout.name, 0, entry.layout.shape.num_elements(),
+                                        entry.bytes.data()));
     }
     return writer.Finish();
   }
@@ -106,26 +106,26 @@ struct Run {
 
 absl::StatusOr<Run> OpenRun(const std::string& run_dir, absl::string_view option) {
   Run run;
-  ANYORDER_ASSIGN_OR_RETURN(run.config, LoadRunConfig(RunDirectory(run_dir).config, {}));
+  ASSIGN_OR_RETURN(run.config, LoadRunConfig(RunDirectory(run_dir).config, {}));
   if (option == "--bf16") run.config.model.dtype = ComputeType::kBFloat16;
   const RunConfig& config = run.config;
-  ANYORDER_ASSIGN_OR_RETURN(run.dataset, data::Dataset::Open(config.data.shards));
-  ANYORDER_ASSIGN_OR_RETURN(run.objective, MakeObjective(config));
-  ANYORDER_ASSIGN_OR_RETURN(
-      run.sampler, data::Sampler::Create(
-                       *run.dataset, config.sampling, run.objective->sample_kind(),
-                       static_cast<uint64_t>(config.train.seed), config.train.global_batch_size));
+  ASSIGN_OR_RETURN(run.dataset, data::Dataset::Open(config.data.shards));
+  ASSIGN_OR_RETURN(run.objective, MakeObjective(config));
+  ASSIGN_OR_RETURN(run.sampler, data::Sampler::Create(*run.dataset, config.sampling,
+                                                      run.objective->sample_kind(),
+                                                      static_cast<uint64_t>(config.train.seed),
+                                                      config.train.global_batch_size));
   if (option == "--batches") return run;
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       run.network,
       TracedNetwork::Create(config.model, static_cast<int64_t>(run.dataset->index().vocab_size),
                             run.objective->Shape(config.train.global_batch_size),
                             static_cast<int>(std::max(1u, std::thread::hardware_concurrency()))));
-  ANYORDER_ASSIGN_OR_RETURN(const std::string newest,
-                            ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false));
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(newest));
+  ASSIGN_OR_RETURN(const std::string newest,
+                   ckpt::FindNewestGood(run_dir, /*quarantine_bad=*/false));
+  ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(newest));
   run.weights.resize(run.network->layout().num_elements());
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       checkpoint.Read("master", 0, static_cast<int64_t>(run.weights.size()), run.weights.data()));
   return run;
 }
@@ -221,7 +221,7 @@ absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<fl
   Batch batch(run.objective->Shape(lanes));
   std::vector<TextSample> samples;
   for (int64_t lane = 0; lane < lanes; ++lane) {
-    ANYORDER_ASSIGN_OR_RETURN(TextSample sample, run.sampler->Sample(lane, step));
+    ASSIGN_OR_RETURN(TextSample sample, run.sampler->Sample(lane, step));
     run.objective->BuildLane(sample, lane, batch);
     samples.push_back(std::move(sample));
   }
@@ -236,13 +236,13 @@ absl::Status RunStep(Run& run, int64_t step, bool with_gradients, std::vector<fl
 
 absl::Status DumpRun(const std::string& run_dir, int64_t steps, const std::string& output,
                      absl::string_view option) {
-  ANYORDER_ASSIGN_OR_RETURN(Run run, OpenRun(run_dir, option));
+  ASSIGN_OR_RETURN(Run run, OpenRun(run_dir, option));
   const ModelConfig& model = run.config.model;
   std::vector<float> memory(run.config.train.global_batch_size * model.num_layers * model.mem_len *
                             model.model_dim);
   TensorDump dump;
   for (int64_t step = 0; step < steps; ++step) {
-    ANYORDER_RETURN_IF_ERROR(RunStep(run, step, option != "--forward-only", memory, dump));
+    RETURN_IF_ERROR(RunStep(run, step, option != "--forward-only", memory, dump));
   }
   return dump.Write(output);
 }

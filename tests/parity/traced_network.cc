@@ -184,11 +184,11 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
     return absl::InvalidArgumentError("comparisons take models without dropout");
   if (config.dtype != ComputeType::kFloat32 && shape.memory_rows > 0)
     return absl::InvalidArgumentError("comparisons with memory take fp32 models");
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
-                            kernels::MakeCpuBackend({.num_threads = num_threads}));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
+                   kernels::MakeCpuBackend({.num_threads = num_threads}));
   auto backend = std::make_unique<TracingBackend>(std::move(inner));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
-                            Transformer::Create(config, vocab_size, shape, *backend));
+  ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
+                   Transformer::Create(config, vocab_size, shape, *backend));
   return std::unique_ptr<TracedNetwork>(
       new TracedNetwork(config, shape, std::move(backend), std::move(transformer)));
 }

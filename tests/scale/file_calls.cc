@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cstdarg>
-#include <string>
 #include <utility>
 
 #include "core/base/mutex.h"

@@ -89,18 +89,18 @@ class FaultFileSystem final : public FileSystem {
                                                           bool large) override {
     const absl::Status fault = Check(FaultyCall::kCreate, path);
     if (!fault.ok() && !happens_) return fault;
-    ANYORDER_ASSIGN_OR_RETURN(auto file, base_->CreateNew(path, large));
+    ASSIGN_OR_RETURN(auto file, base_->CreateNew(path, large));
     if (!fault.ok()) return fault;
     return std::make_unique<File>(this, path, std::move(file));
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    ANYORDER_RETURN_IF_ERROR(Check(FaultyCall::kOpen, path));
-    ANYORDER_ASSIGN_OR_RETURN(auto file, base_->OpenForRead(path));
+    RETURN_IF_ERROR(Check(FaultyCall::kOpen, path));
+    ASSIGN_OR_RETURN(auto file, base_->OpenForRead(path));
     return std::make_unique<Reader>(this, path, std::move(file));
   }
   absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override {
-    ANYORDER_RETURN_IF_ERROR(Check(FaultyCall::kCreate, path));
-    ANYORDER_ASSIGN_OR_RETURN(auto file, base_->OpenForAppend(path));
+    RETURN_IF_ERROR(Check(FaultyCall::kCreate, path));
+    ASSIGN_OR_RETURN(auto file, base_->OpenForAppend(path));
     return std::make_unique<Appender>(this, path, std::move(file));
   }
   absl::Status MakeDirectory(const std::string& path) override {
@@ -119,11 +119,11 @@ class FaultFileSystem final : public FileSystem {
     return Do(FaultyCall::kSyncDirectory, path, [&] { return base_->SyncDirectory(path); });
   }
   absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override {
-    ANYORDER_RETURN_IF_ERROR(Check(FaultyCall::kList, path));
+    RETURN_IF_ERROR(Check(FaultyCall::kList, path));
     return base_->ListDirectory(path);
   }
   absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    ANYORDER_RETURN_IF_ERROR(Check(FaultyCall::kFreeBytes, path));
+    RETURN_IF_ERROR(Check(FaultyCall::kFreeBytes, path));
     if (free_bytes_ >= 0) return free_bytes_.load();
     return base_->FreeBytes(path);
   }
@@ -172,7 +172,7 @@ class FaultFileSystem final : public FileSystem {
     using Wrapped::Wrapped;
     int64_t size() const override { return file_->size(); }
     absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
-      ANYORDER_RETURN_IF_ERROR(fs_->Check(FaultyCall::kRead, path_));
+      RETURN_IF_ERROR(fs_->Check(FaultyCall::kRead, path_));
       fs_->bytes_read_ += bytes;
       return file_->ReadAt(offset, dst, bytes);
     }

@@ -63,13 +63,13 @@ class Interleaving::View final : public FileSystem {
   absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
                                                           bool large) override {
     return Do({FaultyCall::kCreate, path}, [&]() -> absl::StatusOr<std::unique_ptr<WritableFile>> {
-      ANYORDER_ASSIGN_OR_RETURN(auto file, all_->files_.CreateNew(path, large));
+      ASSIGN_OR_RETURN(auto file, all_->files_.CreateNew(path, large));
       return std::make_unique<Writer>(this, path, std::move(file));
     });
   }
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     return Do({FaultyCall::kOpen, path}, [&]() -> absl::StatusOr<std::unique_ptr<ReadableFile>> {
-      ANYORDER_ASSIGN_OR_RETURN(auto file, all_->files_.OpenForRead(path));
+      ASSIGN_OR_RETURN(auto file, all_->files_.OpenForRead(path));
       return std::make_unique<Reader>(this, path, std::move(file));
     });
   }

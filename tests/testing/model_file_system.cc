@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 #include <string_view>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
@@ -145,7 +144,7 @@ void ModelFileSystem::Apply(const Change& change, std::map<std::string, NodePtr>
 }
 
 absl::Status ModelFileSystem::ChangeDirectory(const std::string& directory, const Change& change) {
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(directory));
+  ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(directory));
   return Step([&] {
     Apply(change, &node->entries);
     node->unsynced.push_back(change);
@@ -161,14 +160,14 @@ absl::StatusOr<std::unique_ptr<WritableFile>> ModelFileSystem::CreateNew(const s
   const MutexLock lock(&mutex_);
   if (Find(path).ok()) return absl::AlreadyExistsError(path);
   const NodePtr node = std::make_shared<Node>();
-  ANYORDER_RETURN_IF_ERROR(Enter(path, node));
+  RETURN_IF_ERROR(Enter(path, node));
   return std::make_unique<File>(this, node);
 }
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
     const std::string& path) {
   const MutexLock lock(&mutex_);
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(path));
+  ASSIGN_OR_RETURN(const NodePtr node, Find(path));
   if (node->is_directory) return absl::InvalidArgumentError(path);
   return std::make_unique<File>(this, node);
 }
@@ -179,7 +178,7 @@ absl::StatusOr<std::unique_ptr<AppendableFile>> ModelFileSystem::OpenForAppend(
   absl::StatusOr<NodePtr> node = Find(path);
   if (!node.ok()) {
     node = std::make_shared<Node>();
-    ANYORDER_RETURN_IF_ERROR(Enter(path, *node));
+    RETURN_IF_ERROR(Enter(path, *node));
   }
   return std::make_unique<File>(this, *node);
 }
@@ -194,7 +193,7 @@ absl::Status ModelFileSystem::MakeDirectory(const std::string& path) {
 
 absl::Status ModelFileSystem::Rename(const std::string& from, const std::string& to) {
   const MutexLock lock(&mutex_);
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, Find(from));
+  ASSIGN_OR_RETURN(const NodePtr node, Find(from));
   if (ParentPath(from) != ParentPath(to)) {
     return absl::UnimplementedError("model: rename stays within a directory");
   }
@@ -207,20 +206,20 @@ absl::Status ModelFileSystem::Rename(const std::string& from, const std::string&
 
 absl::Status ModelFileSystem::RemoveFile(const std::string& path) {
   const MutexLock lock(&mutex_);
-  ANYORDER_RETURN_IF_ERROR(Find(path).status());
+  RETURN_IF_ERROR(Find(path).status());
   return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::RemoveDirectory(const std::string& path) {
   const MutexLock lock(&mutex_);
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
+  ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   if (!node->entries.empty()) return absl::FailedPreconditionError(path);
   return Enter(path, nullptr);
 }
 
 absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
   const MutexLock lock(&mutex_);
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
+  ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   return Step([&] {
     node->durable_entries = node->entries;
     node->unsynced.clear();
@@ -229,7 +228,7 @@ absl::Status ModelFileSystem::SyncDirectory(const std::string& path) {
 
 absl::StatusOr<std::vector<std::string>> ModelFileSystem::ListDirectory(const std::string& path) {
   const MutexLock lock(&mutex_);
-  ANYORDER_ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
+  ASSIGN_OR_RETURN(const NodePtr node, FindDirectory(path));
   std::vector<std::string> names;
   for (const auto& [name, child] : node->entries) names.push_back(name);
   return names;

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <deque>
 #include <thread>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 

@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<BlankReader>> BlankReader::Create(const WritingMo
       break;
     default: options.cached = false;
   }
-  ANYORDER_ASSIGN_OR_RETURN(reader->network_, OpenNetwork(model, options));
+  ASSIGN_OR_RETURN(reader->network_, OpenNetwork(model, options));
   reader->part_.assign(static_cast<size_t>(num_texts), -1);
   return reader;
 }

@@ -28,18 +28,18 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
   std::vector<OrderedText> texts;
   for (const Canvas& canvas : canvases) texts.emplace_back(model.form, canvas, options);
   const int64_t length = LongestOf(canvases);
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                            OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
-                                                .key_slots = length,
-                                                .span = length,
-                                                .cached = !options.recompute}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
+                   OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
+                                       .key_slots = length,
+                                       .span = length,
+                                       .cached = !options.recompute}));
   const auto is_done = [](const OrderedText& text) { return text.is_done(); };
   std::vector<double> logits;
   while (!std::all_of(texts.begin(), texts.end(), is_done)) {
     std::vector<LanePass> passes;
     for (size_t n = 0; n < texts.size(); ++n)
       passes.push_back(NextGroup(texts[n], static_cast<int64_t>(n), *network));
-    ANYORDER_RETURN_IF_ERROR(network->Run(passes));
+    RETURN_IF_ERROR(network->Run(passes));
     for (size_t n = 0; n < texts.size(); ++n) {
       OrderedText& text = texts[n];
       if (text.is_done()) continue;
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
       const int64_t begin = text.known();
       const int64_t end = text.GroupEnd();
       for (int64_t i = begin; i < end; ++i) {
-        ANYORDER_RETURN_IF_ERROR(network->ReadRow(static_cast<int64_t>(n), i - begin, &logits));
+        RETURN_IF_ERROR(network->ReadRow(static_cast<int64_t>(n), i - begin, &logits));
         const TokenDistribution drawn = text.text().Drawn(text.position(i), logits);
         const int32_t token = text.text().DrawToken(drawn, begin, text.position(i));
         const double probability = text.text().Probability(text.position(i), logits, token);

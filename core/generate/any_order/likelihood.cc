@@ -49,7 +49,7 @@ class InTurn {
   static absl::StatusOr<InTurn> Create(const WritingModel& model, uint64_t seed, int64_t lanes,
                                        int64_t length) {
     InTurn in_turn(model, seed);
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         in_turn.network_,
         OpenNetwork(model,
                     {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false}));
@@ -79,8 +79,7 @@ class InTurn {
     LogLikelihood score{.is_greedy = true};
     std::vector<double> logits;
     for (int64_t i = order.known(); i < order.size(); ++i) {
-      ANYORDER_RETURN_IF_ERROR(
-          network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
+      RETURN_IF_ERROR(network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
       const int32_t token = text.tokens[order.position(i)];
       score.token_log_probs.push_back(LogProbability(logits, token));
       score.log_prob += score.token_log_probs.back();
@@ -107,14 +106,14 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model
   const auto count = static_cast<int64_t>(texts.size());
   const int64_t length = LongestOf(texts);
   const int64_t lanes = LanesOf(model, std::min(options.batch, count), length, options.pass_bytes);
-  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
+  ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
   for (int64_t begin = 0; begin < count; begin += lanes) {
     const std::vector<ScoredText> group(texts.begin() + begin,
                                         texts.begin() + std::min(count, begin + lanes));
-    ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, std::vector<uint64_t>(group.size(), 0)));
+    RETURN_IF_ERROR(in_turn.Run(group, std::vector<uint64_t>(group.size(), 0)));
     for (size_t n = 0; n < group.size(); ++n) {
-      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), in_turn.Read(group[n], n));
+      ASSIGN_OR_RETURN(scores.emplace_back(), in_turn.Read(group[n], n));
     }
   }
   return scores;
@@ -140,7 +139,7 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& mod
   const int64_t length = LongestOf(texts);
   const int64_t lanes =
       LanesOf(model, std::min(options.batch, options.samples), length, options.pass_bytes);
-  ANYORDER_ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
+  ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
   std::vector<LogLikelihood> scores;
   for (const ScoredText& text : texts) {
     std::vector<double> samples;
@@ -149,9 +148,9 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& mod
       const std::vector<ScoredText> group(static_cast<size_t>(std::min(lanes, left)), text);
       std::vector<uint64_t> streams(group.size());
       std::iota(streams.begin(), streams.end(), samples.size());
-      ANYORDER_RETURN_IF_ERROR(in_turn.Run(group, streams));
+      RETURN_IF_ERROR(in_turn.Run(group, streams));
       for (size_t n = 0; n < group.size(); ++n) {
-        ANYORDER_ASSIGN_OR_RETURN(const LogLikelihood sample, in_turn.Read(text, n));
+        ASSIGN_OR_RETURN(const LogLikelihood sample, in_turn.Read(text, n));
         samples.push_back(sample.log_prob);
       }
     }
@@ -219,9 +218,9 @@ class MaskScorer {
     std::vector<Sample> group;
     for (std::vector<MaskedPart>& parts : texts) {
       for (MaskedPart& part : parts) {
-        ANYORDER_RETURN_IF_ERROR(AddSamples(part, group));
+        RETURN_IF_ERROR(AddSamples(part, group));
         // All lanes read the same block.
-        if (has_blocks()) ANYORDER_RETURN_IF_ERROR(Take(group));
+        if (has_blocks()) RETURN_IF_ERROR(Take(group));
       }
     }
     return Take(group);
@@ -233,12 +232,12 @@ class MaskScorer {
     std::vector<int64_t> blanks = part.asked;
     std::vector<double> logits;
     while (!blanks.empty()) {
-      ANYORDER_RETURN_IF_ERROR(Read({{&part, blanks}}));
+      RETURN_IF_ERROR(Read({{&part, blanks}}));
       size_t best = 0;
       double most = -1;
       int32_t token = 0;
       for (size_t i = 0; i < blanks.size(); ++i) {
-        ANYORDER_RETURN_IF_ERROR(reader_->Row(0, static_cast<int64_t>(i), &logits));
+        RETURN_IF_ERROR(reader_->Row(0, static_cast<int64_t>(i), &logits));
         const TokenDistribution plain = Plain(logits);
         const int32_t likeliest = plain.Likeliest();
         if (plain.Probability(likeliest) <= most) continue;
@@ -290,8 +289,8 @@ class MaskScorer {
     if (reader_ == nullptr) {
       // Of a text that is longer than what is seen, kept keys would remember blocks that are not.
       const bool recompute = has_blocks() && length_ > model_.form.seq_len;
-      ANYORDER_ASSIGN_OR_RETURN(
-          reader_, BlankReader::Create(model_, lanes_, length_, BlockCache::kNone, recompute));
+      ASSIGN_OR_RETURN(reader_,
+                       BlankReader::Create(model_, lanes_, length_, BlockCache::kNone, recompute));
     }
     std::vector<std::vector<int32_t>> texts;
     std::vector<BlankQuestion> questions;
@@ -309,7 +308,7 @@ class MaskScorer {
     const int64_t count = part.NumSamples(options_);
     for (int64_t i = 0; i < count; ++i) {
       group.push_back({&part, DrawMask(part, i, count)});
-      if (static_cast<int64_t>(group.size()) == lanes_) ANYORDER_RETURN_IF_ERROR(Take(group));
+      if (static_cast<int64_t>(group.size()) == lanes_) RETURN_IF_ERROR(Take(group));
     }
     return absl::OkStatus();
   }
@@ -320,15 +319,14 @@ class MaskScorer {
     if (group.empty()) return absl::OkStatus();
     std::vector<Question> questions;
     for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
-    ANYORDER_RETURN_IF_ERROR(Read(questions));
+    RETURN_IF_ERROR(Read(questions));
     std::vector<double> logits;
     for (size_t n = 0; n < group.size(); ++n) {
       MaskedPart& part = *group[n].part;
       const std::vector<int64_t>& mask = group[n].mask;
       double sum = 0;
       for (size_t i = 0; i < mask.size(); ++i) {
-        ANYORDER_RETURN_IF_ERROR(
-            reader_->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits));
+        RETURN_IF_ERROR(reader_->Row(static_cast<int64_t>(n), static_cast<int64_t>(i), &logits));
         sum += LogProbability(logits, part.text->tokens[mask[i]]);
       }
       part.samples.push_back(sum * static_cast<double>(part.length()) /
@@ -372,7 +370,7 @@ absl::StatusOr<LogLikelihood> AddParts(const std::vector<MaskedPart>& parts, Mas
     if (!score.is_greedy) break;
     score.is_greedy = part.is_likeliest;
     if (part.length() > 1) {
-      ANYORDER_ASSIGN_OR_RETURN(score.is_greedy, scorer.IsGreedy(part));
+      ASSIGN_OR_RETURN(score.is_greedy, scorer.IsGreedy(part));
     }
   }
   return score;
@@ -389,10 +387,10 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& mode
     const std::vector<ScoredText> group(first, first + shared);
     std::vector<std::vector<MaskedPart>> parts;
     for (const ScoredText& text : group) parts.push_back(PartsOf(model.form, text));
-    ANYORDER_RETURN_IF_ERROR(EstimateParts(model, options, LongestOf(group), parts));
+    RETURN_IF_ERROR(EstimateParts(model, options, LongestOf(group), parts));
     MaskScorer greedy(model, options, /*lanes=*/1, LongestOf(group));
     for (const std::vector<MaskedPart>& own : parts) {
-      ANYORDER_ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, greedy));
+      ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, greedy));
     }
   }
   return scores;
@@ -409,7 +407,7 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreTexts(const WritingModel& model,
                                                       const std::vector<ScoredText>& texts,
                                                       const ScoreOptions& options) {
   if (texts.empty()) return std::vector<LogLikelihood>();
-  for (const ScoredText& text : texts) ANYORDER_RETURN_IF_ERROR(CheckCanScore(model.form, text));
+  for (const ScoredText& text : texts) RETURN_IF_ERROR(CheckCanScore(model.form, text));
   if (model.form.family == CanvasFamily::kTwoStream || model.form.predicts_next())
     return ScoreInTurn(model, texts, options);
   if (model.form.family != CanvasFamily::kEso) return ScoreByMasks(model, texts, options);

@@ -52,7 +52,7 @@ class SpeculativeText {
     ahead_.resize(static_cast<size_t>(has_residual ? num_guesses_ : 1));
     for (int64_t i = 0; i < num_guesses_; ++i) {
       std::vector<double>& logits = ahead_[has_residual ? i : 0];
-      ANYORDER_RETURN_IF_ERROR(network.ReadRow(lane, i, &logits));
+      RETURN_IF_ERROR(network.ReadRow(lane, i, &logits));
       const TokenDistribution drawn = Drawn(i, logits);
       // As kSequential draws the first, so that with one guess a round the texts are the same.
       const int32_t token = text_.text().DrawToken(drawn, first_, PositionOf(i));
@@ -90,7 +90,7 @@ class SpeculativeText {
     text_.text().CountPass();
     Trial trial{Positions(), {guesses_[0].told}, std::nullopt};
     for (int64_t i = 1; i < num_guesses_; ++i) {
-      ANYORDER_RETURN_IF_ERROR(network.ReadRow(lane, i - 1, &in_turn_));
+      RETURN_IF_ERROR(network.ReadRow(lane, i - 1, &in_turn_));
       const TokenDistribution drawn = Drawn(i, in_turn_);
       if (IsKept(i, drawn)) {
         trial.kept.push_back(ToldOf(i, guesses_[i].told.token, in_turn_));
@@ -227,32 +227,32 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
   for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
   const int64_t length = LongestOf(canvases);
   // The text, and a copy of its newest token for each guess of a network of pairs.
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                            OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
-                                                .key_slots = 2 * length,
-                                                .span = length,
-                                                .cached = !options.recompute}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
+                   OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
+                                       .key_slots = 2 * length,
+                                       .span = length,
+                                       .cached = !options.recompute}));
   const auto run = [&](auto make, auto take) -> absl::Status {
     std::vector<LanePass> passes;
     for (size_t n = 0; n < texts.size(); ++n)
       passes.push_back(make(texts[n], static_cast<int64_t>(n)));
-    ANYORDER_RETURN_IF_ERROR(network->Run(passes));
+    RETURN_IF_ERROR(network->Run(passes));
     for (size_t n = 0; n < texts.size(); ++n)
-      ANYORDER_RETURN_IF_ERROR(take(texts[n], static_cast<int64_t>(n)));
+      RETURN_IF_ERROR(take(texts[n], static_cast<int64_t>(n)));
     return absl::OkStatus();
   };
   const auto is_done = [](const SpeculativeText& text) { return text.is_done(); };
   const auto is_unsure = [](const SpeculativeText& text) { return text.is_unsure(); };
   while (!std::all_of(texts.begin(), texts.end(), is_done)) {
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         run([&](SpeculativeText& text, int64_t lane) { return text.Guess(*network, lane); },
             [&](SpeculativeText& text, int64_t lane) { return text.TakeGuesses(*network, lane); }));
     for (int64_t order = 0; order < options.orders; ++order) {
       if (std::none_of(texts.begin(), texts.end(), is_unsure)) break;
-      ANYORDER_RETURN_IF_ERROR(run(
+      RETURN_IF_ERROR(run(
           [&](SpeculativeText& text, int64_t lane) { return text.Check(*network, lane, order); },
           [&](SpeculativeText& text, int64_t lane) {
-            ANYORDER_RETURN_IF_ERROR(text.TakeCheck(*network, lane));
+            RETURN_IF_ERROR(text.TakeCheck(*network, lane));
             // Another order's slots are others.
             if (options.orders > 1)
               network->Keep(lane, std::min(network->kept(lane), text.NumSettled()));

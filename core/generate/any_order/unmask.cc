@@ -273,12 +273,11 @@ class Unmasker {
 
   absl::Status Open(const WritingModel& model, int64_t length) {
     const auto open = [&](std::unique_ptr<BlankReader>* reader) -> absl::Status {
-      ANYORDER_ASSIGN_OR_RETURN(
-          *reader, BlankReader::Create(model, static_cast<int64_t>(texts_.size()), length,
-                                       options_.cache, options_.recompute));
+      ASSIGN_OR_RETURN(*reader, BlankReader::Create(model, static_cast<int64_t>(texts_.size()),
+                                                    length, options_.cache, options_.recompute));
       return absl::OkStatus();
     };
-    ANYORDER_RETURN_IF_ERROR(open(&reader_));
+    RETURN_IF_ERROR(open(&reader_));
     return options_.guidance > 0 ? open(&unconditional_) : absl::OkStatus();
   }
 
@@ -289,12 +288,12 @@ class Unmasker {
       const bool are_done = std::all_of(texts_.begin(), texts_.end(),
                                         [](const UnmaskedText& text) { return text.is_done(); });
       if (are_done) return absl::OkStatus();
-      ANYORDER_RETURN_IF_ERROR(Read(*reader_, questions, /*is_conditional=*/true));
+      RETURN_IF_ERROR(Read(*reader_, questions, /*is_conditional=*/true));
       if (unconditional_ != nullptr)
-        ANYORDER_RETURN_IF_ERROR(Read(*unconditional_, questions, /*is_conditional=*/false));
+        RETURN_IF_ERROR(Read(*unconditional_, questions, /*is_conditional=*/false));
       for (size_t n = 0; n < texts_.size(); ++n) {
         if (questions[n].positions.empty()) continue;
-        ANYORDER_RETURN_IF_ERROR(Propose(static_cast<int64_t>(n), questions[n]));
+        RETURN_IF_ERROR(Propose(static_cast<int64_t>(n), questions[n]));
         texts_[n].Write(
             [&](const WrittenToken& token) { listener(static_cast<int64_t>(n), token); });
       }
@@ -323,12 +322,12 @@ class Unmasker {
     std::vector<double> plain;
     std::vector<double> guided;
     for (size_t i = 0; i < asked.positions.size(); ++i) {
-      ANYORDER_RETURN_IF_ERROR(reader_->Row(n, static_cast<int64_t>(i), &plain));
+      RETURN_IF_ERROR(reader_->Row(n, static_cast<int64_t>(i), &plain));
       if (unconditional_ == nullptr) {
         texts_[n].Propose(asked.positions[i], plain, plain);
         continue;
       }
-      ANYORDER_RETURN_IF_ERROR(unconditional_->Row(n, static_cast<int64_t>(i), &guided));
+      RETURN_IF_ERROR(unconditional_->Row(n, static_cast<int64_t>(i), &guided));
       for (size_t v = 0; v < plain.size(); ++v)
         guided[v] += (1 + options_.guidance) * (plain[v] - guided[v]);
       texts_[n].Propose(asked.positions[i], guided, plain);
@@ -349,8 +348,8 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const WriteOptions& options,
                                                       TokenListener listener) {
   Unmasker unmasker(model, canvases, options);
-  ANYORDER_RETURN_IF_ERROR(unmasker.Open(model, LongestOf(canvases)));
-  ANYORDER_RETURN_IF_ERROR(unmasker.Run(listener));
+  RETURN_IF_ERROR(unmasker.Open(model, LongestOf(canvases)));
+  RETURN_IF_ERROR(unmasker.Run(listener));
   return unmasker.Finish();
 }
 

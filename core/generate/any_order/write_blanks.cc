@@ -114,7 +114,7 @@ absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOp
     return InvalidArgument("all tokens are banned at position ", position,
                            "; allow at least one of them");
   };
-  ANYORDER_RETURN_IF_ERROR(check_size(banned));
+  RETURN_IF_ERROR(check_size(banned));
   bool is_any_checked = false;
   for (int64_t i = 0; i < static_cast<int64_t>(canvas.tokens.size()); ++i) {
     const int32_t token = canvas.tokens[i];
@@ -124,9 +124,9 @@ absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOp
     }
     const auto found = canvas.banned_at.find(i);
     const bool has_own = found != canvas.banned_at.end();
-    if (has_own) ANYORDER_RETURN_IF_ERROR(check_size(*found->second));
+    if (has_own) RETURN_IF_ERROR(check_size(*found->second));
     if (token != kBlank || (!has_own && is_any_checked)) continue;
-    ANYORDER_RETURN_IF_ERROR(check_left(i, has_own ? found->second.get() : nullptr));
+    RETURN_IF_ERROR(check_left(i, has_own ? found->second.get() : nullptr));
     is_any_checked = is_any_checked || !has_own;
   }
   return absl::OkStatus();
@@ -219,12 +219,12 @@ WriteMethods MethodsOf(const CanvasForm& form) {
 
 absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>& canvases,
                            const WriteOptions& options) {
-  ANYORDER_RETURN_IF_ERROR(options.Validate());
-  ANYORDER_RETURN_IF_ERROR(CheckMethod(model.form, options));
+  RETURN_IF_ERROR(options.Validate());
+  RETURN_IF_ERROR(CheckMethod(model.form, options));
   for (const Canvas& canvas : canvases) {
     const auto length = static_cast<int64_t>(canvas.tokens.size());
     if (length == 0) return absl::InvalidArgumentError("the text has no place for a token");
-    ANYORDER_RETURN_IF_ERROR(CheckTokens(canvas, model.vocab_size, options));
+    RETURN_IF_ERROR(CheckTokens(canvas, model.vocab_size, options));
     const bool has_given = std::any_of(canvas.tokens.begin(), canvas.tokens.end(),
                                        [](int32_t token) { return token != kBlank; });
     const bool is_missing =
@@ -259,7 +259,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,
                                                      TokenListener listener) {
-  ANYORDER_RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
+  RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
   std::vector<WrittenText> written;
   if (canvases.empty()) return written;
   const auto num_texts = static_cast<int64_t>(canvases.size());
@@ -267,7 +267,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
   for (int64_t begin = 0; begin < num_texts; begin += at_once) {
     const std::vector<Canvas> group(canvases.begin() + begin,
                                     canvases.begin() + std::min(num_texts, begin + at_once));
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         std::vector<WrittenText> texts,
         WriteTogether(model, group, options, [&](int64_t text, const WrittenToken& token) {
           listener(begin + text, token);

@@ -30,8 +30,8 @@ absl::Status GlobalSlots::Allocate(const NetworkShape& shape, DeviceInputs& inpu
   std::fill(glob_.host.begin(), glob_.host.end(), uint8_t{1});
   if (shape.model.positions != Positions::kRope) return absl::OkStatus();
   const Shape angles{count, shape.model.head_dim};
-  ANYORDER_ASSIGN_OR_RETURN(
-      storage_, backend.Allocate(angles.num_elements() * SizeOf(shape.gradient_dtype())));
+  ASSIGN_OR_RETURN(storage_,
+                   backend.Allocate(angles.num_elements() * SizeOf(shape.gradient_dtype())));
   angles_ = TensorView(storage_->data(), shape.gradient_dtype(), angles);
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ absl::Status AttentionPlans::Allocate(const NetworkShape& shape, kernels::Backen
     begins[i + 1] = begins[i] + AlignedBytes(bytes);
   }
   if (begins.back() == 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(begins.back()));
+  ASSIGN_OR_RETURN(storage_, backend.Allocate(begins.back()));
   for (int i = 0; i < kArrangements; ++i) {
     const int64_t bytes = begins[i + 1] - begins[i];
     if (bytes == 0) continue;
@@ -150,12 +150,12 @@ void AttentionPlans::SetInputs(Arrangement arrangement, kernels::AttentionInputs
 
 absl::Status AttentionTables::Allocate(const NetworkShape& shape, DeviceInputs& inputs,
                                        kernels::Backend& backend) {
-  ANYORDER_ASSIGN_OR_RETURN(windows, AttentionWindows(shape.model));
+  ASSIGN_OR_RETURN(windows, AttentionWindows(shape.model));
   bands = {shape.model.num_layers * shape.model.num_heads, inputs};
-  ANYORDER_RETURN_IF_ERROR(relative.Allocate(shape, inputs, backend));
-  ANYORDER_RETURN_IF_ERROR(rotary.Allocate(shape, backend));
-  ANYORDER_RETURN_IF_ERROR(bias.Allocate(shape, backend));
-  ANYORDER_RETURN_IF_ERROR(globals.Allocate(shape, inputs, backend));
+  RETURN_IF_ERROR(relative.Allocate(shape, inputs, backend));
+  RETURN_IF_ERROR(rotary.Allocate(shape, backend));
+  RETURN_IF_ERROR(bias.Allocate(shape, backend));
+  RETURN_IF_ERROR(globals.Allocate(shape, inputs, backend));
   return plans.Allocate(shape, backend);
 }
 

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/network/layers/adapter.h"
-#include "core/network/layers/operations.h"
 
 namespace anyorder {
 

@@ -3,7 +3,6 @@
 #include <numbers>
 
 #include "core/network/layers/adapter.h"
-#include "core/network/layers/operations.h"
 
 namespace anyorder {
 

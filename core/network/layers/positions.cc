@@ -46,7 +46,7 @@ absl::Status PositionTables::Allocate(const NetworkShape& shape, DeviceInputs& i
   const int64_t dim = shape.model.model_dim;
   const bool drops = shape.model.dropout > 0;
   const int64_t table_bytes = 2 * distances * dim * SizeOf(shape.dtype());
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(drops ? 2 * table_bytes : table_bytes));
+  ASSIGN_OR_RETURN(storage_, backend.Allocate(drops ? 2 * table_bytes : table_bytes));
   both_ = TensorView(storage_->data(), shape.dtype(), {2, distances, dim});
   if (drops) {
     dropped_ = TensorView(static_cast<char*>(storage_->data()) + table_bytes, shape.dtype(),
@@ -135,7 +135,7 @@ absl::Status DistanceBias::Allocate(const NetworkShape& shape, kernels::Backend&
   const int64_t bucket_bytes = AlignedBytes(2 * distances * static_cast<int64_t>(sizeof(int32_t)));
   const int64_t bytes =
       gradient_bytes + bucket_bytes + table.num_elements() * SizeOf(shape.dtype());
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(bytes));
+  ASSIGN_OR_RETURN(storage_, backend.Allocate(bytes));
   char* const data = static_cast<char*>(storage_->data());
   dspread_ = TensorView(data, shape.gradient_dtype(), table);
   spread_ = TensorView(data + gradient_bytes + bucket_bytes, shape.dtype(), table);
@@ -187,7 +187,7 @@ absl::Status RotaryAngles::Allocate(const NetworkShape& shape, kernels::Backend&
   const bool is_cached = shape.batch.cached_keys > 0;
   const int64_t num_keys = is_cached ? 0 : shape.batch.batch_size * shape.batch.num_keys();
   const int64_t row_bytes = num_rows * dim * SizeOf(dtype);
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(row_bytes + num_keys * dim * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(storage_, backend.Allocate(row_bytes + num_keys * dim * SizeOf(dtype)));
   rows_ = TensorView(storage_->data(), dtype, {num_rows, dim});
   // Keys in a cache are turned already; what joins them are content rows.
   keys_ = is_cached ? Rows(rows_, 0, shape.batch.batch_size * shape.batch.content_rows)

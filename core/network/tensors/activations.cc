@@ -268,12 +268,11 @@ int64_t Activations::LeastBytes(const NetworkShape& shape) {
 }
 
 absl::Status Activations::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
-  ANYORDER_RETURN_IF_ERROR(
-      Annotate(backend.Reserve(OperationSizesOf(shape)), "scratch of operations"));
+  RETURN_IF_ERROR(Annotate(backend.Reserve(OperationSizesOf(shape)), "scratch of operations"));
   Arena arena;
   AddAll(shape, *this, arena);
   arena.Add({&workspace}, DType::kUint8, {WorkspaceBytes(shape, backend)});
-  ANYORDER_ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
+  ASSIGN_OR_RETURN(storage, arena.Allocate(backend));
   return absl::OkStatus();
 }
 

@@ -17,7 +17,7 @@ int64_t DeviceInputs::Reserve(int64_t bytes) {
 absl::Status DeviceInputs::Allocate(kernels::Backend& backend) {
   backend_ = &backend;
   if (backend.is_host_memory() || ends_.empty() || ends_.back() == 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(storage_, backend.Allocate(ends_.back()));
+  ASSIGN_OR_RETURN(storage_, backend.Allocate(ends_.back()));
   staging_.resize(static_cast<size_t>(ends_.back()));
   return absl::OkStatus();
 }

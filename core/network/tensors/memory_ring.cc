@@ -20,7 +20,7 @@ absl::StatusOr<MemoryRing> MemoryRing::Create(const ModelConfig& model, const Ba
   if (lanes == 0 || shape.memory_rows == 0) return ring;
   const DType dtype = ToDType(model.dtype);
   const Shape slots{lanes, model.num_layers, shape.ring_rows(), model.model_dim};
-  ANYORDER_ASSIGN_OR_RETURN(ring.storage_, backend.Allocate(slots.num_elements() * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(ring.storage_, backend.Allocate(slots.num_elements() * SizeOf(dtype)));
   ring.backend_ = &backend;
   ring.slots_ = TensorView(ring.storage_->data(), dtype, slots);
   ring.memory_rows_ = shape.memory_rows;

@@ -72,7 +72,7 @@ class AsArm final : public AnyOrderObjective {
 
 ObjectiveOrStatus MakeAsArm(const ObjectiveSettings& settings) {
   const AnyOrderConfig& config = settings.sampling.any_order;
-  ANYORDER_RETURN_IF_ERROR(CheckStrata(config));
+  RETURN_IF_ERROR(CheckStrata(config));
   if (config.prompt_fraction_min > config.prompt_fraction_max) {
     return InvalidArgument("[sampling] prompt_fraction_min=", config.prompt_fraction_min,
                            " must be at most prompt_fraction_max=", config.prompt_fraction_max);

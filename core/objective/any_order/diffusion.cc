@@ -165,7 +165,7 @@ class BlockDiffusion final : public Diffusion {
 };
 
 absl::Status CheckDiffusion(const AnyOrderConfig& config) {
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(config));
+  RETURN_IF_ERROR(CheckMaskRates(config));
   if (config.loss_divisor == LossDivisor::kAnswers) {
     return absl::InvalidArgumentError(
         "[sampling] loss_divisor is \"answers\", but windows of text have none; use \"tokens\" or "
@@ -192,14 +192,14 @@ absl::Status CheckAnnealing(const AnyOrderConfig& config) {
 }  // namespace
 
 ObjectiveOrStatus MakeMaskedDiffusion(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
-  ANYORDER_RETURN_IF_ERROR(CheckAnnealing(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckAnnealing(settings.sampling.any_order));
   return std::make_unique<MaskedDiffusion>(settings);
 }
 
 ObjectiveOrStatus MakeBlockDiffusion(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
-  ANYORDER_RETURN_IF_ERROR(CheckResampling(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckDiffusion(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckResampling(settings.sampling.any_order));
   if (settings.sampling.any_order.loss_weight == LossWeight::kCart) {
     return absl::InvalidArgumentError(
         "[sampling] loss_weight is \"cart\", which weighs a token by unmasked ones on both sides; "

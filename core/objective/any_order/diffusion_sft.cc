@@ -157,7 +157,7 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
 }  // namespace
 
 ObjectiveOrStatus MakeMaskedDiffusionSft(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
   if (settings.sampling.seq_len < 2) {
     return InvalidArgument("sampling.seq_len is ", settings.sampling.seq_len,
                            " but must be at least 2: a token of the prompt and one of the answer");

@@ -133,7 +133,7 @@ class EsoLm final : public AnyOrderObjective {
 }  // namespace
 
 ObjectiveOrStatus MakeEsoLm(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
   const AnyOrderConfig& config = settings.sampling.any_order;
   if (config.mask_rate_max != 1) {
     return InvalidArgument("[sampling] mask_rate_max=", config.mask_rate_max,

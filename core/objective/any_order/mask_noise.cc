@@ -235,7 +235,7 @@ absl::Status CheckResampling(const AnyOrderConfig& config) {
 }
 
 absl::Status CheckMaskRates(const AnyOrderConfig& config) {
-  ANYORDER_RETURN_IF_ERROR(CheckStrata(config));
+  RETURN_IF_ERROR(CheckStrata(config));
   const bool counts = config.mask_draw == MaskDraw::kCount;
   const bool by_time = config.loss_weight == LossWeight::kTime;
   if (by_time && (counts || config.mask_rate_min <= 0 || config.mask_rate_min >= 1)) {

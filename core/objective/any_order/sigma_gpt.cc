@@ -90,7 +90,7 @@ absl::Status CheckCurriculum(const AnyOrderConfig& config) {
 }  // namespace
 
 ObjectiveOrStatus MakeSigmaGpt(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckCurriculum(settings.sampling.any_order));
+  RETURN_IF_ERROR(CheckCurriculum(settings.sampling.any_order));
   if (settings.sampling.seq_len < 2) {
     return InvalidArgument("sampling.seq_len is ", settings.sampling.seq_len,
                            " but must be at least 2: sigma_gpt predicts all tokens but one");

@@ -108,7 +108,7 @@ ObjectiveOrStatus MakeLongformer(const ObjectiveSettings& settings) {
       !model.global_projections || sampling.global_classifiers > 0 || sampling.global_stride > 0,
       "model.global_projections is true but no slot is global; set "
       "sampling.global_classifiers or sampling.global_stride");
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<Longformer>(settings);
 }
 

@@ -159,7 +159,7 @@ ObjectiveOrStatus MakeObjective(const std::string& name, const ModelConfig& mode
                                 const SamplingConfig& sampling) {
   FaultList faults;
   std::unique_ptr<Objective> objective = MakeObjective(name, model, sampling, faults);
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   return objective;
 }
 

@@ -115,7 +115,7 @@ ObjectiveOrStatus MakeUnilm(const ObjectiveSettings& settings) {
   faults.Require(!settings.model.next_sentence_head || settings.sampling.bidirectional_share > 0,
                  "objective.next_sentence is true but sampling.bidirectional_share is 0: only the "
                  "bidirectional mode has next-sentence labels");
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<Unilm>(settings);
 }
 

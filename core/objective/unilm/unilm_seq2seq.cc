@@ -129,7 +129,7 @@ ObjectiveOrStatus MakeUnilmSeq2seq(const ObjectiveSettings& settings) {
   faults.Require(
       settings.model.segments == Segments::kLearned,
       "model.segments must be \"learned\" for unilm_seq2seq: they tell source and target");
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   return std::make_unique<UnilmSeq2seq>(settings);
 }
 

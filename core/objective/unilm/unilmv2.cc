@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
@@ -221,7 +219,7 @@ std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8
 }
 
 ObjectiveOrStatus MakeUnilmV2(const ObjectiveSettings& settings) {
-  ANYORDER_RETURN_IF_ERROR(CheckBlocks(settings.sampling));
+  RETURN_IF_ERROR(CheckBlocks(settings.sampling));
   return std::make_unique<UnilmV2>(settings);
 }
 

@@ -69,7 +69,7 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
       absl::StrCat(options.window_len > 0 ? "window " : "target length ", slots, " must be ",
                    is_pair ? "below" : "at most", " model.max_positions = ", model.max_positions));
   CheckWindow(model, options, faults);
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   CausalWalk walk(text, model, options);
   if (walk.num_predictions() < options.lanes) {
     return FailedPrecondition("text of ", text.num_tokens(), " tokens is too short for ",
@@ -121,7 +121,7 @@ absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
     const int64_t begin = first - context;
     const int64_t end = std::min(first + length + 1, LaneEnd(b));
     std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
-    ANYORDER_RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
+    RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
     const auto available = static_cast<int64_t>(tokens.size());
     tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
     TextSample sample;
@@ -159,17 +159,16 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelCon
                                           int64_t max_segments, kernels::Backend& backend,
                                           const CausalWatcher& watcher) {
   const BatchShape shape = walk.Shape();
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
-                            Transformer::Create(model, vocab_size, shape, backend));
-  ANYORDER_ASSIGN_OR_RETURN(MemoryRing memory,
-                            MemoryRing::Create(model, shape, shape.batch_size, backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
+                   Transformer::Create(model, vocab_size, shape, backend));
+  ASSIGN_OR_RETURN(MemoryRing memory, MemoryRing::Create(model, shape, shape.batch_size, backend));
   CausalScore score;
   score.context_min = shape.num_keys();
   score.label_counts.assign(static_cast<size_t>(vocab_size), 0);
   const int64_t segments =
       max_segments > 0 ? std::min(max_segments, walk.num_segments()) : walk.num_segments();
   for (int64_t segment = 0; segment < segments; ++segment) {
-    ANYORDER_ASSIGN_OR_RETURN(const Batch batch, walk.Segment(segment));
+    ASSIGN_OR_RETURN(const Batch batch, walk.Segment(segment));
     network->Run({.batch = &batch,
                   .weights = weights,
                   .memory = memory.View(0, shape.batch_size),

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
-#include <string>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -62,17 +60,17 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
                                                              Transformer* shared,
                                                              kernels::Backend& backend) {
   std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options));
-  ANYORDER_RETURN_IF_ERROR(evaluator->Plan(text));
+  RETURN_IF_ERROR(evaluator->Plan(text));
   evaluator->transformer_ = shared;
   if (shared == nullptr || evaluator->micro_batch_size_ != config.train.micro_batch_size) {
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         evaluator->own_transformer_,
         Transformer::Create(shared == nullptr ? config.model : config.TrainedModel(),
                             static_cast<int64_t>(text.index().vocab_size),
                             evaluator->objective_->Shape(evaluator->micro_batch_size_), backend));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
-  ANYORDER_ASSIGN_OR_RETURN(
+  ASSIGN_OR_RETURN(
       evaluator->memory_,
       MemoryRing::Create(config.model, evaluator->objective_->Shape(evaluator->micro_batch_size_),
                          evaluator->lanes_.size(), backend));
@@ -83,7 +81,7 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
 absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text,
                               const EvaluatorOptions& options) {
   Evaluator evaluator(config, options);
-  ANYORDER_RETURN_IF_ERROR(Annotate(evaluator.Plan(text), "eval.shards"));
+  RETURN_IF_ERROR(Annotate(evaluator.Plan(text), "eval.shards"));
   return evaluator.CheckMetric(text);
 }
 
@@ -96,12 +94,12 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   order.curriculum_start = AnyOrderConfig().curriculum_start;
   if (order.token_order == TokenOrder::kCurriculum)
     order.token_order = AnyOrderConfig().token_order;
-  ANYORDER_ASSIGN_OR_RETURN(objective_, MakeObjective(annealed));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
-  ANYORDER_ASSIGN_OR_RETURN(
-      sampler_, data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
-                                      static_cast<uint64_t>(options_.seed), options_.lanes,
-                                      data::WindowUse::kAll));
+  ASSIGN_OR_RETURN(objective_, MakeObjective(annealed));
+  RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
+  ASSIGN_OR_RETURN(sampler_,
+                   data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
+                                         static_cast<uint64_t>(options_.seed), options_.lanes,
+                                         data::WindowUse::kAll));
   num_examples_ = sampler_->num_examples();
   if (objective_->Shape(1).has_tags && metrics::AreEntityTags(text.index().examples->classes))
     entity_tags_ = text.index().examples->classes;
@@ -191,7 +189,7 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen
         *sampler_, *objective_,
         data::LoaderOptions{leaves_.begin, leaves_.end, micro_batch_size_, 0, 1});
   }
-  ANYORDER_ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
+  ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
   const bool is_scored = next_batch_ >= warmup_batches_;
   const bool has_parts = objective_->has_reuse_part();
   for (int64_t index = 0; index < leaves_.size(); ++index) {
@@ -242,7 +240,7 @@ EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config) {
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
                                                                const data::DatasetIndex& training) {
   absl::StatusOr<std::unique_ptr<data::Dataset>> text = data::Dataset::Open(config.eval.shards);
-  ANYORDER_RETURN_IF_ERROR(Annotate(text.status(), "eval.shards"));
+  RETURN_IF_ERROR(Annotate(text.status(), "eval.shards"));
   const data::DatasetIndex& index = (*text)->index();
   const char* const flag =
       training.tokenizer.file == data::kTokenizerFile ? "--vocab" : "--tokenizer";
@@ -260,10 +258,10 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
                               "prep ",
                               flag, " '", config.data.shards, "'");
   }
-  ANYORDER_RETURN_IF_ERROR(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)));
-  ANYORDER_RETURN_IF_ERROR(
-      CheckSameClasses(config, index, absl::StrCat("eval.shards '", config.eval.shards, "'"),
-                       training, absl::StrCat("data.shards '", config.data.shards, "'")));
+  RETURN_IF_ERROR(Evaluator::Check(config, **text, PeriodicEvaluatorOptions(config)));
+  RETURN_IF_ERROR(CheckSameClasses(config, index,
+                                   absl::StrCat("eval.shards '", config.eval.shards, "'"), training,
+                                   absl::StrCat("data.shards '", config.data.shards, "'")));
   return text;
 }
 
@@ -272,12 +270,12 @@ absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
     Transformer& shared, kernels::Backend& backend) {
   if (config.eval.every == 0) return nullptr;
   std::unique_ptr<PeriodicEvaluator> held_out(new PeriodicEvaluator(config, communicator));
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(held_out->OpenLocal(training, shared, backend)));
+  RETURN_IF_ERROR(communicator.AllAgree(held_out->OpenLocal(training, shared, backend)));
   // Nodes may see different files under one path; then they would not do the same number of
   // batches.
   const std::string& digest = held_out->text_->index().dataset_digest;
-  ANYORDER_RETURN_IF_ERROR(communicator.AllSame(digest, "has another dataset in eval.shards",
-                                                "all nodes must see the same files"));
+  RETURN_IF_ERROR(communicator.AllSame(digest, "has another dataset in eval.shards",
+                                       "all nodes must see the same files"));
   if (communicator.rank() == 0 && digest == training.dataset_digest)
     LogWarning("eval.shards is the training data: eval_loss is not a held-out loss");
   return held_out;
@@ -285,12 +283,11 @@ absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
 
 absl::Status PeriodicEvaluator::OpenLocal(const data::DatasetIndex& training, Transformer& shared,
                                           kernels::Backend& backend) {
-  ANYORDER_ASSIGN_OR_RETURN(text_, OpenHeldOutText(config_, training));
+  ASSIGN_OR_RETURN(text_, OpenHeldOutText(config_, training));
   EvaluatorOptions options = PeriodicEvaluatorOptions(config_);
   options.rank = communicator_.rank();
   options.world_size = communicator_.world_size();
-  ANYORDER_ASSIGN_OR_RETURN(evaluator_,
-                            Evaluator::Create(config_, *text_, options, &shared, backend));
+  ASSIGN_OR_RETURN(evaluator_, Evaluator::Create(config_, *text_, options, &shared, backend));
   return absl::OkStatus();
 }
 

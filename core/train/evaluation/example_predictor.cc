@@ -19,25 +19,24 @@ absl::Status CheckIsClassifier(const RunConfig& config) {
 absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
     const RunConfig& config, const data::Dataset& dataset, int64_t batch_size,
     kernels::Backend& backend) {
-  ANYORDER_RETURN_IF_ERROR(CheckIsClassifier(config));
+  RETURN_IF_ERROR(CheckIsClassifier(config));
   // The language model of the text says nothing about its class.
   RunConfig alone = config;
   alone.model.task.lm_weight = 0;
   const ModelConfig& model = alone.model;
   std::unique_ptr<ExamplePredictor> predictor(new ExamplePredictor(batch_size));
-  ANYORDER_ASSIGN_OR_RETURN(predictor->objective_, MakeObjective(alone));
-  ANYORDER_RETURN_IF_ERROR(CheckTaskData(config, dataset, TaskLabels::kMayLack));
+  ASSIGN_OR_RETURN(predictor->objective_, MakeObjective(alone));
+  RETURN_IF_ERROR(CheckTaskData(config, dataset, TaskLabels::kMayLack));
   predictor->examples_ = dataset.examples();
   if (model.task.has_spans()) {
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         predictor->windows_,
         data::PassageWindows::Create(*dataset.examples(), config.sampling, data::WindowUse::kAll));
     predictor->examples_ = predictor->windows_.get();
   }
-  ANYORDER_ASSIGN_OR_RETURN(
-      predictor->network_,
-      Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
-                          predictor->objective_->Shape(batch_size), backend));
+  ASSIGN_OR_RETURN(predictor->network_,
+                   Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
+                                       predictor->objective_->Shape(batch_size), backend));
   return predictor;
 }
 
@@ -49,7 +48,7 @@ absl::StatusOr<std::vector<ExamplePrediction>> ExamplePredictor::Predict(int64_t
   for (int64_t b = 0; b < batch_size_; ++b) {
     // Lanes that are left over read the last example again.
     const int64_t number = begin + std::min(b, count - 1);
-    ANYORDER_ASSIGN_OR_RETURN(TextSample sample, data::SampleOfExample(*examples_, number, 0));
+    ASSIGN_OR_RETURN(TextSample sample, data::SampleOfExample(*examples_, number, 0));
     sample.lane = b;
     objective_->BuildLane(sample, b, batch);
     if (b >= count) continue;

@@ -1,6 +1,5 @@
 #include "core/train/evaluation/task_data.h"
 
-#include <string>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
                                                                    const TokenStateOptions& options,
                                                                    ConstTensorView weights,
                                                                    kernels::Backend& backend) {
-  ANYORDER_RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
+  RETURN_IF_ERROR(ObjectiveNamed(config.objective.name).status());
   std::unique_ptr<TokenEncoder> encoder(
       new TokenEncoder(config, vocabulary, options, weights, backend));
   const ModelConfig& model = config.model;
@@ -144,7 +144,7 @@ absl::Status TokenEncoder::EncodeBatch(const std::vector<std::vector<int32_t>>& 
                           tokens * row_bytes, {});
       backend_.Synchronize({});
     }
-    ANYORDER_RETURN_IF_ERROR(take(chosen[n], ToFloat(bytes, output.dtype())));
+    RETURN_IF_ERROR(take(chosen[n], ToFloat(bytes, output.dtype())));
   }
   return absl::OkStatus();
 }
@@ -163,16 +163,15 @@ absl::Status TokenEncoder::Encode(const std::vector<std::vector<int32_t>>& texts
     const int64_t slots = slots_of(order[begin]);
     if (network == nullptr || network->shape().batch.content_rows != slots) {
       network.reset();  // before the next takes memory
-      ANYORDER_ASSIGN_OR_RETURN(
-          network,
-          InferenceNetwork::Create({config_.model, ShapeOf(slots), vocabulary_.size}, backend_));
+      ASSIGN_OR_RETURN(network, InferenceNetwork::Create(
+                                    {config_.model, ShapeOf(slots), vocabulary_.size}, backend_));
     }
     std::vector<size_t> chosen;
     for (; begin < order.size() && static_cast<int64_t>(chosen.size()) < batch_size_ &&
            slots_of(order[begin]) == slots;
          ++begin)
       chosen.push_back(order[begin]);
-    ANYORDER_RETURN_IF_ERROR(EncodeBatch(texts, chosen, *network, take));
+    RETURN_IF_ERROR(EncodeBatch(texts, chosen, *network, take));
   }
   return absl::OkStatus();
 }

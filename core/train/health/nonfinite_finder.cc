@@ -40,9 +40,8 @@ absl::StatusOr<std::unique_ptr<NonfiniteFinder>> NonfiniteFinder::Create(kernels
       new NonfiniteFinder(backend, num_elements, micro_batch_size, leaves));
   const int64_t blocks =
       (num_elements + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
-  ANYORDER_ASSIGN_OR_RETURN(
-      finder->memory_of_sums_,
-      backend.Allocate(leaves.size() * blocks * static_cast<int64_t>(sizeof(double))));
+  ASSIGN_OR_RETURN(finder->memory_of_sums_,
+                   backend.Allocate(leaves.size() * blocks * static_cast<int64_t>(sizeof(double))));
   finder->block_sums_ =
       TensorView(static_cast<double*>(finder->memory_of_sums_->data()), {leaves.size(), blocks});
   return finder;

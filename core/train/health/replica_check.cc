@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -59,7 +57,7 @@ std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorVi
 
 absl::Status ReplicaCheck::Allocate() {
   if (!IsNeeded()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(digest_, backend_.Allocate(sizeof(kernels::DigestValue)));
+  ASSIGN_OR_RETURN(digest_, backend_.Allocate(sizeof(kernels::DigestValue)));
   return absl::OkStatus();
 }
 
@@ -87,8 +85,8 @@ absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {
 // The owners' master weights say what the copies should be, which also tells two ranks apart.
 absl::Status ReplicaCheck::NameDiffering(int64_t step, TrainingState& state) {
   const ConstTensorView mine = state.weights();
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> buffer,
-                            communicator_.AllAgree(backend_.Allocate(mine.num_bytes())));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> buffer,
+                   communicator_.AllAgree(backend_.Allocate(mine.num_bytes())));
   const TensorView truth(buffer->data(), mine.dtype(), mine.shape());
   state.optimizer().GatherWeights(truth);
   std::string difference = DescribeDifference(mine, truth);

@@ -98,11 +98,11 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
                                                          const Start& start) {
   const RunDirectory paths(run_dir);
   LossCurve curve;
-  ANYORDER_RETURN_IF_ERROR(SetAsideLaterSteps(
+  RETURN_IF_ERROR(SetAsideLaterSteps(
       paths.metrics, paths.redone, start.step,
       [&curve](const StepMetrics& metrics) { curve.Add(metrics.step, metrics.loss); }));
-  ANYORDER_ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
-  ANYORDER_ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
+  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   std::unique_ptr<Reporter> reporter(
       new Reporter(run_dir, config, start, std::move(metrics), std::move(ledger)));
   reporter->curve_ = std::move(curve);
@@ -113,9 +113,9 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
   } else {
     LogWarning(absl::StrCat(tensorboard.status().message(), kNoTensorboard));
   }
-  ANYORDER_RETURN_IF_ERROR(reporter->Record(ledger::Train{start.run_id, start.attempt, start.ranks,
-                                                          start.step, config.IdentityDigest(),
-                                                          start.dataset_digest, start.checkpoint}));
+  RETURN_IF_ERROR(reporter->Record(ledger::Train{start.run_id, start.attempt, start.ranks,
+                                                 start.step, config.IdentityDigest(),
+                                                 start.dataset_digest, start.checkpoint}));
   return reporter;
 }
 
@@ -154,9 +154,9 @@ void Reporter::Step(const StepMetrics& metrics) {
 
 absl::Status Reporter::MissedEvaluation(int64_t step, HeldOutMetrics held_out) {
   held_out.attempt = start_.attempt;
-  ANYORDER_RETURN_IF_ERROR(AddHeldOut(paths_.metrics, step, held_out));
+  RETURN_IF_ERROR(AddHeldOut(paths_.metrics, step, held_out));
   // The file of that name is another one now.
-  ANYORDER_ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(paths_.metrics));
+  ASSIGN_OR_RETURN(metrics_, MetricsLog::Open(paths_.metrics));
   ReportHeldOut(step, held_out);
   return absl::OkStatus();
 }
@@ -231,11 +231,10 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
                         is_skipped ? absl::StrCat("; its weights are those of step ",
                                                   skipped->second, ": later ones were skipped")
                                    : ""));
-    ANYORDER_RETURN_IF_ERROR(RecordTrained());
-    ANYORDER_RETURN_IF_ERROR(
-        Record(ledger::Commit{start_.attempt, event.step, event.generation,
-                              static_cast<int64_t>(std::ceil(stop_budget_.Seconds())),
-                              is_skipped ? skipped->second : -1}));
+    RETURN_IF_ERROR(RecordTrained());
+    RETURN_IF_ERROR(Record(ledger::Commit{start_.attempt, event.step, event.generation,
+                                          static_cast<int64_t>(std::ceil(stop_budget_.Seconds())),
+                                          is_skipped ? skipped->second : -1}));
     DrawLoss();
   }
   return absl::OkStatus();
@@ -244,11 +243,11 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
 absl::Status Reporter::Stop(ledger::Stop stop) {
   progress_.Finish();
   const absl::Status synced = metrics_.Sync();
-  ANYORDER_RETURN_IF_ERROR(RecordTrained());
+  RETURN_IF_ERROR(RecordTrained());
   // No further than the lines reach; the next start does what comes after it again.
   if (!synced.ok()) stop.step = recorded_step_;
   stop.attempt = start_.attempt;
-  ANYORDER_RETURN_IF_ERROR(Record(stop));
+  RETURN_IF_ERROR(Record(stop));
   DrawLoss();
   return synced;
 }

@@ -113,10 +113,10 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
   const std::string path =
       absl::StrFormat("%s/events.out.tfevents.%010d.%s.%d.%d", directory,
                       absl::ToUnixSeconds(absl::Now()), HostName(), ::getpid(), attempt);
-  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
-  ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));
-  ANYORDER_RETURN_IF_ERROR(writer.file_.Append(TfRecord(SessionStartEvent(first_step))));
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(SessionStartEvent(first_step))));
   return writer;
 }
 

@@ -1,7 +1,5 @@
 #include "core/train/run/batch_choice.h"
 
-#include <vector>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 

@@ -56,13 +56,12 @@ std::string BestEvaluation::Description() const {
 
 absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& metrics_path) {
   std::vector<EvaluatedStep> evaluations;
-  ANYORDER_RETURN_IF_ERROR(
-      MetricsStream(metrics_path)
-          .Read([] {},
-                [&evaluations](StepMetrics metrics) {
-                  if (metrics.held_out)
-                    evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
-                }));
+  RETURN_IF_ERROR(MetricsStream(metrics_path)
+                      .Read([] {},
+                            [&evaluations](StepMetrics metrics) {
+                              if (metrics.held_out)
+                                evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
+                            }));
   return evaluations;
 }
 

@@ -206,7 +206,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
             : absl::StrCat("key '", name, "' is in no section", SuggestConfigKey("", name));
     reader.Add(node, text);
   }
-  ANYORDER_RETURN_IF_ERROR(faults.ToStatus());
+  RETURN_IF_ERROR(faults.ToStatus());
   ResolveObjectiveName(config);
   config.Resolve();
   return config;
@@ -249,7 +249,7 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std
                             RunConfig& config) {
   Blame blame(origin, config);
   for (const std::string& assignment : overrides) {
-    ANYORDER_RETURN_IF_ERROR(ApplyOverride(assignment, config));
+    RETURN_IF_ERROR(ApplyOverride(assignment, config));
     blame.AfterOverride(assignment, config);
   }
   return blame.ToStatus();
@@ -258,9 +258,9 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  ANYORDER_ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
-  ANYORDER_RETURN_IF_ERROR(ApplyOverrides(overrides, path, config));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
+  RETURN_IF_ERROR(ApplyOverrides(overrides, path, config));
   return config;
 }
 

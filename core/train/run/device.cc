@@ -3,7 +3,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"

@@ -142,7 +142,7 @@ void WarnOfFragment(const std::string& place) {
 }  // namespace
 
 absl::StatusOr<Ledger> Ledger::Open(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   return Ledger(std::move(file));
 }
 
@@ -160,7 +160,7 @@ absl::Status Ledger::Append(const ledger::Event& event) {
   std::string line = DumpJson(json);
   line.pop_back();  // the closing brace comes back after the checksum
   const std::string seal = Seal(line);
-  ANYORDER_RETURN_IF_ERROR(file_.AppendLine(absl::StrCat(line, kSealKey, seal, kSealEnd)));
+  RETURN_IF_ERROR(file_.AppendLine(absl::StrCat(line, kSealKey, seal, kSealEnd)));
   return file_.Sync();
 }
 
@@ -168,7 +168,7 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   std::vector<LedgerRecord> records;
   const absl::StatusOr<std::string> whole = ReadWholeFile(path);
   if (absl::IsNotFound(whole.status())) return records;
-  ANYORDER_RETURN_IF_ERROR(whole.status());
+  RETURN_IF_ERROR(whole.status());
   const std::string& text = *whole;
   int64_t number = 1;
   size_t begin = 0;

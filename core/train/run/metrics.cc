@@ -6,12 +6,10 @@
 
 #include <cerrno>
 #include <cmath>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/string_view.h"
 
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
@@ -134,7 +132,7 @@ std::string AccuracyText(const std::vector<NamedMean>& means) {
 }
 
 absl::StatusOr<MetricsLog> MetricsLog::Open(const std::string& path) {
-  ANYORDER_ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
+  ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   return MetricsLog(std::move(file));
 }
 
@@ -174,7 +172,7 @@ absl::Status MetricsLog::AwaitSync() {
 
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
   std::vector<StepMetrics> all;
-  ANYORDER_RETURN_IF_ERROR(MetricsStream(path).Read(
+  RETURN_IF_ERROR(MetricsStream(path).Read(
       [] {}, [&all](StepMetrics metrics) { all.push_back(std::move(metrics)); }));
   return all;
 }
@@ -220,32 +218,31 @@ absl::Status MetricsStream::ReadLines(
 
 absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetrics& held_out) {
   std::string lines;
-  ANYORDER_RETURN_IF_ERROR(
-      MetricsStream(path).ReadLines([] {},
-                                    [&](StepMetrics metrics, absl::string_view line) {
-                                      if (metrics.step == step) {
-                                        metrics.held_out = held_out;
-                                        absl::StrAppend(&lines, LineOf(metrics), "\n");
-                                      } else {
-                                        absl::StrAppend(&lines, line, "\n");
-                                      }
-                                    }));
+  RETURN_IF_ERROR(MetricsStream(path).ReadLines([] {},
+                                                [&](StepMetrics metrics, absl::string_view line) {
+                                                  if (metrics.step == step) {
+                                                    metrics.held_out = held_out;
+                                                    absl::StrAppend(&lines, LineOf(metrics), "\n");
+                                                  } else {
+                                                    absl::StrAppend(&lines, line, "\n");
+                                                  }
+                                                }));
   return WriteFileAtomically(path, lines);
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
                                 int64_t step, absl::FunctionRef<void(const StepMetrics&)> keep) {
   std::string kept, later;
-  ANYORDER_RETURN_IF_ERROR(MetricsStream(path).ReadLines(
+  RETURN_IF_ERROR(MetricsStream(path).ReadLines(
       [] {},
       [&](const StepMetrics& metrics, absl::string_view line) {
         absl::StrAppend(metrics.step <= step ? &kept : &later, line, "\n");
         if (metrics.step <= step) keep(metrics);
       }));
   if (later.empty()) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
-  ANYORDER_RETURN_IF_ERROR(redone.Append(later));
-  ANYORDER_RETURN_IF_ERROR(redone.Sync());
+  ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
+  RETURN_IF_ERROR(redone.Append(later));
+  RETURN_IF_ERROR(redone.Sync());
   return WriteFileAtomically(path, kept);
 }
 

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <string>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -35,9 +34,9 @@ absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("open", path);
   AppendFile file(std::move(fd), path);
-  ANYORDER_RETURN_IF_ERROR(file.CutFragment());
+  RETURN_IF_ERROR(file.CutFragment());
   if (::lseek(file.fd_.get(), 0, SEEK_END) == 0)
-    ANYORDER_RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(ParentPath(path)));
+    RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(ParentPath(path)));
   return file;
 }
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <csignal>
 #include <mutex>
-#include <string>
 #include <thread>
 
 namespace anyorder {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -14,8 +13,6 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
-#include "core/train/run/ledger.h"
-#include "core/train/run/run_directory.h"
 
 namespace anyorder {
 
@@ -35,8 +32,8 @@ absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
 }
 
 absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                            ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                   ReadLedger(RunDirectory(run_dir).ledger));
   return Summarize(records).committed_step;
 }
 
@@ -112,8 +109,8 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
 }
 
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
+  ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
     return AlreadyExists("'", run_dir,
                          "' already has checkpoints and --resume never would mix two runs; "
@@ -121,19 +118,19 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   }
   if (!found.empty() || mode == ResumeMode::kNever) return absl::OkStatus();
   // After a divergence a start that died before it trained may have set all aside.
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                            ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                   ReadLedger(RunDirectory(run_dir).ledger));
   if (committed >= 0 && FindDivergedStop(records) == nullptr)
     return CheckpointsLost(run_dir, committed);
   return mode == ResumeMode::kRequired ? NothingToResume(run_dir) : absl::OkStatus();
 }
 
 absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   const ledger::Stop* const end = FindDivergedStop(records);
   // A later start that never trained has not tried its settings yet.
   if (end == nullptr || Summarize(records).attempts > end->attempt) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
+  ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   RunConfig same_policy = now;
   same_policy.anomaly = started.anomaly;
   if (!CheckSameRun(started, now).ok() || same_policy.ToText() != now.ToText())
@@ -150,8 +147,7 @@ namespace {
 // The weights of `trained_step` were no good, and neither is a checkpoint that has them; the steps
 // of those come again. Imported weights, of step 0, stay whatever became of them.
 absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, ResumeMode mode) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> all,
-                            ckpt::ListCheckpoints(run_dir));
+  ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> all, ckpt::ListCheckpoints(run_dir));
   const auto is_good = [trained_step](const ckpt::CheckpointInfo& checkpoint) {
     return checkpoint.step < std::max<int64_t>(trained_step, 1);
   };
@@ -161,7 +157,7 @@ absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, 
     if (is_good(checkpoint)) continue;
     LogWarning(absl::StrCat("the run diverged after step ", trained_step,
                             "; its checkpoint of step ", checkpoint.step, " is set aside"));
-    ANYORDER_RETURN_IF_ERROR(ckpt::Quarantine(checkpoint.directory, checkpoint.generation));
+    RETURN_IF_ERROR(ckpt::Quarantine(checkpoint.directory, checkpoint.generation));
   }
   if (!has_good) LogWarning("there is no checkpoint from before; starting at step 0 again");
   return absl::OkStatus();
@@ -170,15 +166,14 @@ absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, 
 }  // namespace
 
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
-  ANYORDER_RETURN_IF_ERROR(CheckResume(run_dir, mode));
+  RETURN_IF_ERROR(CheckResume(run_dir, mode));
   if (mode == ResumeMode::kNever) return std::string();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                            ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                   ReadLedger(RunDirectory(run_dir).ledger));
   const ledger::Stop* const diverged = FindDivergedStop(records);
-  if (diverged != nullptr)
-    ANYORDER_RETURN_IF_ERROR(SetAsideDiverged(run_dir, diverged->trained_step, mode));
+  if (diverged != nullptr) RETURN_IF_ERROR(SetAsideDiverged(run_dir, diverged->trained_step, mode));
   if (diverged != nullptr || Summarize(records).has_begun_again) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> left, ckpt::ListSteps(run_dir));
+    ASSIGN_OR_RETURN(const std::vector<int64_t> left, ckpt::ListSteps(run_dir));
     if (left.empty()) return std::string();
   }
   absl::StatusOr<std::string> newest = ckpt::FindNewest(run_dir, /*quarantine_bad=*/true);
@@ -281,7 +276,7 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
                                                            dist::Communicator& communicator) {
   absl::StatusOr<std::vector<LedgerRecord>> records = std::vector<LedgerRecord>();
   if (communicator.rank() == 0) records = ReadLedger(ledger_path);
-  ANYORDER_RETURN_IF_ERROR(communicator.AllAgree(records.status()));
+  RETURN_IF_ERROR(communicator.AllAgree(records.status()));
   std::vector<SkippedSteps> steps;
   for (const LedgerRecord& record : *records) {
     if (const auto* rollback = record.As<ledger::Rollback>())
@@ -292,10 +287,10 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 
 absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths) {
   RunProgress progress;
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
   for (const int64_t step : found)
     progress.checkpoint_step = std::max(progress.checkpoint_step, step);
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
   progress.checkpoint_step = std::max(progress.checkpoint_step, Summarize(records).committed_step);
   progress.has_trained = std::any_of(
       records.begin(), records.end(),
@@ -344,7 +339,7 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
   rest.optimizer.decay_steps = started.optimizer.decay_steps;
   rest.optimizer.ema_decay = started.optimizer.ema_decay;
-  ANYORDER_RETURN_IF_ERROR(CheckSameRun(started, rest));
+  RETURN_IF_ERROR(CheckSameRun(started, rest));
   return DifferingLines(started, now);
 }
 
@@ -363,7 +358,7 @@ absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
                              const std::string& run_dir) {
   if (!progress.is_settled())
     return progress.checkpoint_step < 0 ? absl::OkStatus() : CheckSameFunction(started, now);
-  ANYORDER_RETURN_IF_ERROR(CheckMayGoOn(started, now, is_schedule_allowed));
+  RETURN_IF_ERROR(CheckMayGoOn(started, now, is_schedule_allowed));
   return CheckEndsAfter(now, progress.checkpoint_step, run_dir);
 }
 
@@ -373,10 +368,9 @@ absl::StatusOr<std::optional<ledger::Event>> ReplacementRecord(const RunDirector
                                                                bool is_schedule_allowed) {
   std::error_code error;
   if (!std::filesystem::exists(paths.config, error)) return std::nullopt;
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
-  ANYORDER_ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
-  ANYORDER_RETURN_IF_ERROR(
-      CheckMayReplace(started, now, progress, is_schedule_allowed, paths.root));
+  ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
+  ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
+  RETURN_IF_ERROR(CheckMayReplace(started, now, progress, is_schedule_allowed, paths.root));
   const std::string change = DifferingLines(started, now);
   if (change.empty()) return std::nullopt;
   if (progress.is_settled())
@@ -388,8 +382,8 @@ absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig&
                                     TrainMetadata* saved) {
   const std::string digest = config.IdentityDigest();
   if (saved->config_digest == digest) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                            ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                   ReadLedger(RunDirectory(run_dir).ledger));
   const bool is_recorded =
       std::any_of(records.begin(), records.end(), [&](const LedgerRecord& record) {
         const auto* schedule = record.As<ledger::Schedule>();

@@ -12,7 +12,6 @@
 
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
-#include "core/train/state/resume.h"
 #include "core/train/state/training_state.h"
 
 namespace anyorder {
@@ -27,16 +26,14 @@ using ReadPiece = std::function<absl::Status(int64_t begin, int64_t end, float* 
 // Fills `values`, of the activation dtype, with what `read` gives in fp32.
 absl::Status LoadRounded(TensorView values, kernels::Backend& backend, const ReadPiece& read) {
   const int64_t elements = values.num_elements();
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<kernels::Buffer> memory,
-      backend.Allocate(std::min(kPieceElements, elements) * SizeOf(DType::kFloat32)));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Buffer> memory,
+                   backend.Allocate(std::min(kPieceElements, elements) * SizeOf(DType::kFloat32)));
   for (int64_t begin = 0; begin < elements; begin += kPieceElements) {
     const Shape shape{std::min(kPieceElements, elements - begin)};
     const TensorView piece(memory->data(), DType::kFloat32, shape);
-    ANYORDER_RETURN_IF_ERROR(
-        WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
-          return read(begin + from, begin + to, static_cast<float*>(data));
-        }));
+    RETURN_IF_ERROR(WriteInPieces(piece, backend, [&](int64_t from, int64_t to, void* data) {
+      return read(begin + from, begin + to, static_cast<float*>(data));
+    }));
     backend.Cast(piece, values.Slice(begin, shape), {});
   }
   backend.Synchronize({});  // before the piece's memory goes
@@ -64,7 +61,7 @@ absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSys
     return FailedPrecondition("train.init_from '", init_from,
                               "' has no committed checkpoint; name a run that has one");
   }
-  ANYORDER_RETURN_IF_ERROR(newest.status());
+  RETURN_IF_ERROR(newest.status());
   return ckpt::Checkpoint::Open(*newest, fs);
 }
 
@@ -116,8 +113,8 @@ absl::Status CheckNamesOfTensors(const LoraConfig& lora, const ParameterLayout& 
 absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
                                          const RunConfig& config, const ParameterLayout& layout,
                                          kernels::Backend& backend, WeightChoice choice) {
-  ANYORDER_ASSIGN_OR_RETURN(const WeightReader reader,
-                            WeightReader::Open(checkpoint, choice, config.train.init_from));
+  ASSIGN_OR_RETURN(const WeightReader reader,
+                   WeightReader::Open(checkpoint, choice, config.train.init_from));
   const int64_t elements = layout.num_elements();
   if (reader.num_elements() != elements) {
     return FailedPrecondition(checkpoint.directory(), " holds ", reader.num_elements(),
@@ -125,11 +122,11 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   }
   const DType dtype = ToDType(config.model.dtype);
   SavedWeights weights;
-  ANYORDER_ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(weights.storage, backend.Allocate(elements * SizeOf(dtype)));
   const TensorView values(weights.storage->data(), dtype, {elements});
-  ANYORDER_RETURN_IF_ERROR(LoadRounded(
-      values, backend,
-      [&](int64_t begin, int64_t end, float* out) { return reader.Read(begin, end, out); }));
+  RETURN_IF_ERROR(LoadRounded(values, backend, [&](int64_t begin, int64_t end, float* out) {
+    return reader.Read(begin, end, out);
+  }));
   weights.values = values;
   return weights;
 }
@@ -137,7 +134,7 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
 absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend, TensorView frozen,
                                const std::function<absl::Status(int64_t elements)>& done) {
   return LoadRounded(frozen, backend, [&](int64_t begin, int64_t end, float* out) -> absl::Status {
-    ANYORDER_RETURN_IF_ERROR(done(end - begin));
+    RETURN_IF_ERROR(done(end - begin));
     return ReadTransferred(start.weights, start.frozen, begin, end, out);
   });
 }
@@ -152,7 +149,7 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
 
 absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text) {
-  ANYORDER_RETURN_IF_ERROR(CheckFitsConfig(saved, config));
+  RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
   return FailedPrecondition(
       "the held-out text was made by tokenizer ", text.tokenizer_digest,
@@ -173,22 +170,22 @@ std::string WarmStart::Description() const {
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
                                         int64_t vocab_size, const std::string& tokenizer_digest,
                                         FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint opened, OpenOther(init_from, fs));
+  ASSIGN_OR_RETURN(ckpt::Checkpoint opened, OpenOther(init_from, fs));
   auto checkpoint = std::make_unique<const ckpt::Checkpoint>(std::move(opened));
   const std::string context = absl::StrCat("train.init_from '", checkpoint->directory(), "'");
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint->metadata_json());
-  ANYORDER_RETURN_IF_ERROR(Annotate(saved.status(), context));
+  RETURN_IF_ERROR(Annotate(saved.status(), context));
   if (saved->tokenizer_digest != tokenizer_digest) {
     return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
                               " but ", config.data.shards, " was made with ", tokenizer_digest,
                               "; prepare the data with --vocab or --tokenizer of its own data");
   }
   const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
-  ANYORDER_RETURN_IF_ERROR(Annotate(before.status(), context));
-  ANYORDER_RETURN_IF_ERROR(Annotate(CheckSameNetwork(*before, config), context));
+  RETURN_IF_ERROR(Annotate(before.status(), context));
+  RETURN_IF_ERROR(Annotate(CheckSameNetwork(*before, config), context));
   absl::StatusOr<WeightReader> weights =
       WeightReader::Open(*checkpoint, WeightChoice::kAverage, "", fs);
-  ANYORDER_RETURN_IF_ERROR(Annotate(weights.status(), context));
+  RETURN_IF_ERROR(Annotate(weights.status(), context));
   std::vector<ParameterInfo> parameters = weights->parameters();
   const std::vector<std::string> dropped =
       DropOtherTasksHead(before->model.task, config.model.task, parameters);
@@ -201,7 +198,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   plan->left_out.insert(plan->left_out.end(), dropped.begin(), dropped.end());
   WarmStart start{std::move(checkpoint), *std::move(weights), *std::move(plan), {}};
   if (!config.lora.is_on()) return start;
-  ANYORDER_RETURN_IF_ERROR(CheckNamesOfTensors(config.lora, network));
+  RETURN_IF_ERROR(CheckNamesOfTensors(config.lora, network));
   const ParameterLayout trained(config.TrainedModel(), vocab_size);
   start.frozen = PlanOfPart(start.plan, network, trained.frozen());
   start.plan = PlanOfPart(start.plan, network, trained.parameters());

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
 
@@ -22,7 +21,7 @@ absl::StatusOr<std::unique_ptr<Saver>> Saver::Connect(const CheckpointConfig& co
                                                       dist::Communicator& communicator) {
   options.rank = communicator.rank();
   options.world_size = communicator.world_size();
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ckpt::Client> client, ckpt::Client::Connect(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<ckpt::Client> client, ckpt::Client::Connect(options));
   return std::unique_ptr<Saver>(new Saver(config, std::move(client), communicator));
 }
 
@@ -34,8 +33,8 @@ bool Saver::CanSave() { return client_->CanSave(&skip_reason_); }
 
 absl::Status Saver::Save(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                          const std::string& metadata, std::function<absl::Status()> before_stage) {
-  ANYORDER_ASSIGN_OR_RETURN(const ckpt::SaveResult result,
-                            client_->Save(step, ranges, metadata, std::move(before_stage)));
+  ASSIGN_OR_RETURN(const ckpt::SaveResult result,
+                   client_->Save(step, ranges, metadata, std::move(before_stage)));
   last_stall_ms_ = result.stall_ms;
   if (result.accepted) {
     saved_step_ = step;
@@ -99,7 +98,7 @@ absl::Status Saver::AwaitRoom() {
     communicator_.AllReduceMax(absl::MakeSpan(late));
     if (late[0] == 1) {
       const absl::Status mine = reason.empty() ? absl::OkStatus() : absl::UnavailableError(reason);
-      ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(mine));
+      RETURN_IF_ERROR(communicator_.AllAgree(mine));
       return absl::UnavailableError("the checkpoint service did not accept a save in time");
     }
     absl::SleepFor(absl::Milliseconds(20));
@@ -108,8 +107,8 @@ absl::Status Saver::AwaitRoom() {
 
 absl::Status Saver::SaveAndAgree(int64_t step, const std::vector<ckpt::TensorRange>& ranges,
                                  const std::string& metadata) {
-  ANYORDER_RETURN_IF_ERROR(AwaitRoom());
-  ANYORDER_RETURN_IF_ERROR(communicator_.AllAgree(Save(step, ranges, metadata)));
+  RETURN_IF_ERROR(AwaitRoom());
+  RETURN_IF_ERROR(communicator_.AllAgree(Save(step, ranges, metadata)));
   return communicator_.AllAgree(
       saved_step_ == step ? absl::OkStatus() : Unavailable("step ", step, " was not staged"));
 }
@@ -120,7 +119,7 @@ absl::Status Saver::Finish(int64_t step, const std::vector<ckpt::TensorRange>& r
   TakeEvents();
   int64_t all_saved[] = {saved_step_ == step ? 1 : 0};
   communicator_.AllReduceMin(absl::MakeSpan(all_saved));
-  if (all_saved[0] == 0) ANYORDER_RETURN_IF_ERROR(SaveAndAgree(step, ranges, metadata));
+  if (all_saved[0] == 0) RETURN_IF_ERROR(SaveAndAgree(step, ranges, metadata));
   return AwaitCommit(step);
 }
 
@@ -129,7 +128,7 @@ absl::Status Saver::AwaitCommit(int64_t step) {
   const absl::Time deadline = MonotonicNow() + absl::Seconds(config_.commit_seconds);
   // A rank that leaves before its state is out of the device's memory takes the save with it,
   // however urgent the stop.
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       communicator_.AllAgree(client_->WaitStaged(step, absl::Seconds(config_.commit_seconds))));
   while (true) {
     const absl::Status mine = client_->WaitCommitted(step, kCommitSlice);

@@ -19,9 +19,9 @@ constexpr int64_t kPieceBytes = int64_t{32} << 20;
 
 absl::StatusOr<std::unique_ptr<SnapshotCopier>> SnapshotCopier::Create(kernels::Backend& backend) {
   std::unique_ptr<SnapshotCopier> copier(new SnapshotCopier(backend));
-  ANYORDER_ASSIGN_OR_RETURN(copier->stream_, backend.MakeStream(kernels::StreamPurpose::kCopies));
-  ANYORDER_ASSIGN_OR_RETURN(copier->before_, backend.MakeEvent());
-  ANYORDER_ASSIGN_OR_RETURN(copier->after_, backend.MakeEvent());
+  ASSIGN_OR_RETURN(copier->stream_, backend.MakeStream(kernels::StreamPurpose::kCopies));
+  ASSIGN_OR_RETURN(copier->before_, backend.MakeEvent());
+  ASSIGN_OR_RETURN(copier->after_, backend.MakeEvent());
   return copier;
 }
 
@@ -60,7 +60,7 @@ void SnapshotCopier::Copy(const void* data, void* staging, int64_t bytes) {
 void SnapshotCopier::End() { after_->Record(stream_->view()); }
 
 absl::StatusOr<bool> SnapshotCopier::IsDone() {
-  ANYORDER_ASSIGN_OR_RETURN(const bool is_reached, after_->IsReached());
+  ASSIGN_OR_RETURN(const bool is_reached, after_->IsReached());
   if (!is_reached) return false;
   // Nothing is left to wait for, but what went to memory that is not pinned may only arrive by
   // this.

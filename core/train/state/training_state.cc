@@ -1,7 +1,6 @@
 #include "core/train/state/training_state.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -47,7 +46,7 @@ absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool kee
   const int64_t most = (is_in_place ? kBytesInPlace : kCopiedBytes) / SizeOf(target.dtype());
   for (int64_t begin = 0; begin < elements && is_in_place; begin += most) {
     const int64_t end = std::min(elements, begin + most);
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         fill(begin, end, static_cast<char*>(target.raw()) + begin * SizeOf(target.dtype())));
   }
   if (is_in_place) return absl::OkStatus();
@@ -58,7 +57,7 @@ absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool kee
       backend.CopyToHost(piece.raw(), bytes.data(), piece.num_bytes(), {});
       backend.Synchronize({});
     }
-    ANYORDER_RETURN_IF_ERROR(fill(begin, begin + piece.num_elements(), bytes.data()));
+    RETURN_IF_ERROR(fill(begin, begin + piece.num_elements(), bytes.data()));
     backend.CopyToDevice(bytes.data(), piece.raw(), piece.num_bytes(), {});
   }
   return absl::OkStatus();
@@ -79,38 +78,37 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
     dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport* transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
-  ANYORDER_ASSIGN_OR_RETURN(state->optimizer_, dist::ShardedOptimizer::Create(
-                                                   communicator, backend, layout.num_elements(),
-                                                   DecaySegmentsOf(layout, config.optimizer),
-                                                   config.optimizer, transport));
+  ASSIGN_OR_RETURN(state->optimizer_,
+                   dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
+                                                  DecaySegmentsOf(layout, config.optimizer),
+                                                  config.optimizer, transport));
   const DType dtype = ToDType(config.model.dtype);
   const int64_t padded = state->optimizer_->partition().padded_elements();
-  ANYORDER_ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));
+  ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));
   state->gathered_weights_ = TensorView(state->storage_->data(), dtype, {padded});
   state->weights_ = state->gathered_weights_.Slice(0, {layout.num_elements()});
   if (const int64_t frozen = layout.num_frozen_elements(); frozen > 0) {
-    ANYORDER_ASSIGN_OR_RETURN(state->frozen_storage_, backend.Allocate(frozen * SizeOf(dtype)));
+    ASSIGN_OR_RETURN(state->frozen_storage_, backend.Allocate(frozen * SizeOf(dtype)));
     state->frozen_ = TensorView(state->frozen_storage_->data(), dtype, {frozen});
   }
   // How far lanes advance, and so what a ring holds, is the objective's.
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
-  ANYORDER_ASSIGN_OR_RETURN(
-      state->memory_,
-      MemoryRing::Create(config.model, objective->Shape(config.train.micro_batch_size),
-                         lanes.size(), backend));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
+  ASSIGN_OR_RETURN(state->memory_,
+                   MemoryRing::Create(config.model, objective->Shape(config.train.micro_batch_size),
+                                      lanes.size(), backend));
   return state;
 }
 
 absl::Status TrainingState::Initialize(const PieceDone& done) {
   const dist::Range owned = optimizer_->owned();
-  ANYORDER_RETURN_IF_ERROR(WriteInPieces(
+  RETURN_IF_ERROR(WriteInPieces(
       optimizer_->master(), backend_, [&](int64_t begin, int64_t end, void* data) -> absl::Status {
         auto* out = static_cast<float*>(data);
         for (int64_t at = begin; at < end; at += kInitializedElements) {
           const int64_t next = std::min(end, at + kInitializedElements);
           InitializeParameters(layout_, config_.model, static_cast<uint64_t>(config_.train.seed),
                                owned.begin + at, owned.begin + next, out + (at - begin));
-          if (done) ANYORDER_RETURN_IF_ERROR(done(next - at));
+          if (done) RETURN_IF_ERROR(done(next - at));
         }
         return absl::OkStatus();
       }));
@@ -142,11 +140,10 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
     for (const ckpt::MemoryPiece& piece : ckpt::PiecesOf(range)) {
       // Ranges point into this object's own, mutable state.
       const TensorView target(const_cast<void*>(piece.data), range.dtype, {piece.elements});
-      ANYORDER_RETURN_IF_ERROR(
-          WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
-            const absl::Status read = checkpoint.Read(range.name, first + begin, first + end, data);
-            return read.ok() && done ? done(end - begin) : read;
-          }));
+      RETURN_IF_ERROR(WriteInPieces(target, backend_, [&](int64_t begin, int64_t end, void* data) {
+        const absl::Status read = checkpoint.Read(range.name, first + begin, first + end, data);
+        return read.ok() && done ? done(end - begin) : read;
+      }));
       first += piece.elements;
     }
   }

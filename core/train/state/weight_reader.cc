@@ -75,7 +75,7 @@ bool HasAverage(const ckpt::Checkpoint& checkpoint) {
 }
 
 absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Checkpoint& checkpoint) {
-  ANYORDER_ASSIGN_OR_RETURN(const int64_t num_elements, NumSavedParameters(checkpoint));
+  ASSIGN_OR_RETURN(const int64_t num_elements, NumSavedParameters(checkpoint));
   const Json json = TryParseJson(checkpoint.metadata_json());
   const Json* const table = FindMember(json, "parameters", &Json::is_array);
   if (table == nullptr) return Unreadable(checkpoint);
@@ -150,21 +150,19 @@ absl::StatusOr<WeightReader> WeightReader::Open(const ckpt::Checkpoint& checkpoi
                                                 WeightChoice choice, const std::string& init_from,
                                                 FileSystem* fs) {
   WeightReader reader = OfTrained(checkpoint, choice);
-  ANYORDER_ASSIGN_OR_RETURN(reader.parameters_, ReadSavedParameters(checkpoint));
+  ASSIGN_OR_RETURN(reader.parameters_, ReadSavedParameters(checkpoint));
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint.metadata_json());
   if (saved.ok() && saved->base.exists())
-    ANYORDER_RETURN_IF_ERROR(reader.OpenAdapters(*saved, init_from, fs));
+    RETURN_IF_ERROR(reader.OpenAdapters(*saved, init_from, fs));
   return reader;
 }
 
 absl::Status WeightReader::OpenAdapters(const TrainMetadata& saved, const std::string& init_from,
                                         FileSystem* fs) {
-  ANYORDER_ASSIGN_OR_RETURN(const RunConfig config,
-                            ParseRunConfig(saved.config_text, "checkpoint"));
-  ANYORDER_ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint, OpenBase(saved.base, init_from, fs));
+  ASSIGN_OR_RETURN(const RunConfig config, ParseRunConfig(saved.config_text, "checkpoint"));
+  ASSIGN_OR_RETURN(ckpt::Checkpoint checkpoint, OpenBase(saved.base, init_from, fs));
   base_ = std::make_unique<Base>(Base{std::move(checkpoint), nullptr});
-  ANYORDER_ASSIGN_OR_RETURN(WeightReader weights,
-                            Open(base_->checkpoint, WeightChoice::kAverage, "", fs));
+  ASSIGN_OR_RETURN(WeightReader weights, Open(base_->checkpoint, WeightChoice::kAverage, "", fs));
   base_->weights = std::make_unique<WeightReader>(std::move(weights));
   const std::vector<ParameterInfo> saved_here = std::move(parameters_);
   const std::vector<ParameterInfo>& before = base_->weights->parameters();
@@ -173,7 +171,7 @@ absl::Status WeightReader::OpenAdapters(const TrainMetadata& saved, const std::s
   const ParameterLayout network(config.model, words->shape[0]);
   parameters_ = network.parameters();
   scale_ = static_cast<float>(config.lora.scale());
-  ANYORDER_ASSIGN_OR_RETURN(from_base_, PlanTransfer(before, network));
+  ASSIGN_OR_RETURN(from_base_, PlanTransfer(before, network));
   for (const ParameterInfo& info : saved_here) {
     if (network.Contains(info.name)) {
       const ParameterInfo& place = network.Find(info.name);
@@ -199,16 +197,16 @@ absl::Status WeightReader::Read(int64_t begin, int64_t end, float* out) const {
     return checkpoint_->Read(tensor_, source, source + count, to);
   };
   if (base_ == nullptr) return read_own(begin, end - begin, out);
-  ANYORDER_RETURN_IF_ERROR(
+  RETURN_IF_ERROR(
       ApplyTransfer(from_base_, begin, end, out, [this](int64_t source, int64_t count, float* to) {
         return base_->weights->Read(source, source + count, to);
       }));
-  ANYORDER_RETURN_IF_ERROR(ApplyTransfer(trained_, begin, end, out, read_own));
+  RETURN_IF_ERROR(ApplyTransfer(trained_, begin, end, out, read_own));
   for (const Adapter& adapter : adapters_) {
     const int64_t first = std::max(begin, adapter.begin);
     const int64_t last = std::min(end, adapter.end);
     if (first >= last) continue;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         AddAdapter(adapter, first - adapter.begin, last - adapter.begin, out + (first - begin)));
   }
   return absl::OkStatus();
@@ -222,8 +220,8 @@ absl::Status WeightReader::AddAdapter(const Adapter& adapter, int64_t begin, int
   const int64_t in = adapter.a.shape[1];
   const int64_t out_size = adapter.b.shape[0];
   std::vector<float> a(static_cast<size_t>(rank * in)), b(static_cast<size_t>(out_size * rank));
-  ANYORDER_RETURN_IF_ERROR(checkpoint_->Read(tensor_, adapter.a.offset, adapter.a.end(), a.data()));
-  ANYORDER_RETURN_IF_ERROR(checkpoint_->Read(tensor_, adapter.b.offset, adapter.b.end(), b.data()));
+  RETURN_IF_ERROR(checkpoint_->Read(tensor_, adapter.a.offset, adapter.a.end(), a.data()));
+  RETURN_IF_ERROR(checkpoint_->Read(tensor_, adapter.b.offset, adapter.b.end(), b.data()));
   const int64_t columns = adapter.is_input_first ? out_size : in;
   // Both as [rank, rows] and [rank, columns].
   std::vector<float> b_by_rank(b.size());

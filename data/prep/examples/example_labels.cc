@@ -27,7 +27,7 @@ ExampleLabel LabelOf(const std::string& where, const WrittenExample& example, bo
 }
 
 absl::Status ReadOfficial(const ExampleLabelOptions& options, ExampleLabels& labels) {
-  ANYORDER_ASSIGN_OR_RETURN(const OfficialTask* task, FindOfficialTask(options.task));
+  ASSIGN_OR_RETURN(const OfficialTask* task, FindOfficialTask(options.task));
   labels.task = task->kind;
   labels.classes = task->classes;
   OfficialReading reading(*task, options.input, LetterCase::kCased, kInvalidUtf8,
@@ -39,13 +39,12 @@ absl::Status ReadOfficial(const ExampleLabelOptions& options, ExampleLabels& lab
 }
 
 absl::Status ReadWritten(const ExampleLabelOptions& options, ExampleLabels& labels) {
-  ANYORDER_RETURN_IF_ERROR(CheckFieldNames(options.names));
-  ANYORDER_ASSIGN_OR_RETURN(const InputFiles input,
-                            FindInputFiles({options.input}, InputUse::kExamples));
+  RETURN_IF_ERROR(CheckFieldNames(options.names));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({options.input}, InputUse::kExamples));
   for (const InputFile& file : input.files) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                              OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-    ANYORDER_RETURN_IF_ERROR(ReadExamples(
+    ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
+                     OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+    RETURN_IF_ERROR(ReadExamples(
         *source,
         {file.path, file.kind, options.names, options.table, LetterCase::kCased, kInvalidUtf8},
         [&](uint64_t line, const WrittenExample& example) {
@@ -62,8 +61,8 @@ absl::Status ReadWritten(const ExampleLabelOptions& options, ExampleLabels& labe
 
 absl::StatusOr<ExampleLabels> ReadExampleLabels(const ExampleLabelOptions& options) {
   ExampleLabels labels;
-  ANYORDER_RETURN_IF_ERROR(options.task.empty() ? ReadWritten(options, labels)
-                                                : ReadOfficial(options, labels));
+  RETURN_IF_ERROR(options.task.empty() ? ReadWritten(options, labels)
+                                       : ReadOfficial(options, labels));
   if (labels.examples.empty()) return DataLoss("'", options.input, "' holds no example");
   return labels;
 }

@@ -21,15 +21,12 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/examples/chat_template.h"
-#include "data/prep/examples/example_reader.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/examples/origin_writer.h"
-#include "data/prep/prep_plan.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/tokenizer_process.h"
-#include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
 namespace {
@@ -61,17 +58,17 @@ class ExamplePreparation {
   explicit ExamplePreparation(const ExamplePrepOptions& options) : options_(options) {}
 
   absl::StatusOr<ExamplePrepSummary> Run() {
-    ANYORDER_RETURN_IF_ERROR(LoadTokenizer());
-    ANYORDER_RETURN_IF_ERROR(LoadKnownClasses());
-    ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
-    ANYORDER_RETURN_IF_ERROR(options_.task.empty() ? ReadFiles() : ReadOfficial());
+    RETURN_IF_ERROR(LoadTokenizer());
+    RETURN_IF_ERROR(LoadKnownClasses());
+    RETURN_IF_ERROR(Staging::Check(options_.output));
+    RETURN_IF_ERROR(options_.task.empty() ? ReadFiles() : ReadOfficial());
     if (!options_.quiet) std::fputs(DescribeLeftOut(summary_.left_out).c_str(), stderr);
     if (examples_.empty()) {
       return DataLoss(InputNames(), options_.inputs.size() == 1 ? " holds" : " hold",
                       " no example: every line is blank, or a table has a header alone");
     }
-    ANYORDER_RETURN_IF_ERROR(NumberClasses());
-    ANYORDER_RETURN_IF_ERROR(Publish());
+    RETURN_IF_ERROR(NumberClasses());
+    RETURN_IF_ERROR(Publish());
     return summary_;
   }
 
@@ -91,11 +88,11 @@ class ExamplePreparation {
 
   absl::Status LoadTokenizer() {
     if (!options_.chat_template.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
+      ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
     }
-    ANYORDER_ASSIGN_OR_RETURN(std::optional<DatasetVocabulary> given,
-                              ReadGivenVocabulary(options_.vocab, options_.tokenizer,
-                                                  options_.declared, options_.letter_case));
+    ASSIGN_OR_RETURN(std::optional<DatasetVocabulary> given,
+                     ReadGivenVocabulary(options_.vocab, options_.tokenizer, options_.declared,
+                                         options_.letter_case));
     vocabulary_ = *std::move(given);
     if (chat_ && chat_->is_tokenizers() && !vocabulary_.is_hugging_face()) {
       return absl::InvalidArgumentError(
@@ -103,18 +100,18 @@ class ExamplePreparation {
           "directory with --tokenizer, or pass --chat-template llada, chatml or a text");
     }
     if (vocabulary_.is_hugging_face()) {
-      ANYORDER_ASSIGN_OR_RETURN(
-          process_, TokenizerProcess::Start(options_.tokenizer_script, vocabulary_.path));
+      ASSIGN_OR_RETURN(process_,
+                       TokenizerProcess::Start(options_.tokenizer_script, vocabulary_.path));
       return absl::OkStatus();
     }
-    ANYORDER_ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(vocabulary_));
+    ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(vocabulary_));
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
 
   absl::Status LoadKnownClasses() {
     if (!options_.task.empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(official_, FindOfficialTask(options_.task));
+      ASSIGN_OR_RETURN(official_, FindOfficialTask(options_.task));
       known_ = ExamplesEntry{.table = {},
                              .task = official_->kind,
                              .num_examples = 0,
@@ -123,8 +120,8 @@ class ExamplePreparation {
                              .origins = {}};
     }
     if (options_.labels_from.empty()) return absl::OkStatus();
-    ANYORDER_RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
-    ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
+    RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
+    ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
     if (!index.examples || index.examples->classes.empty()) {
       return InvalidArgument(
           "--labels-from '", options_.labels_from,
@@ -154,22 +151,21 @@ class ExamplePreparation {
     OfficialReading reading(
         *official_, options_.inputs[0], options_.letter_case, options_.invalid_utf8,
         [&](const std::string&, const WrittenExample& example) { return Add(example); });
-    ANYORDER_RETURN_IF_ERROR(official_->read(reading));
+    RETURN_IF_ERROR(official_->read(reading));
     summary_.left_out = reading.left_out();
     return absl::OkStatus();
   }
 
   absl::Status ReadFiles() {
-    ANYORDER_ASSIGN_OR_RETURN(const InputFiles input,
-                              FindInputFiles(options_.inputs, InputUse::kExamples));
+    ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(options_.inputs, InputUse::kExamples));
     summary_.left_out = input.left_out;
-    for (const InputFile& file : input.files) ANYORDER_RETURN_IF_ERROR(ReadFile(file));
+    for (const InputFile& file : input.files) RETURN_IF_ERROR(ReadFile(file));
     return absl::OkStatus();
   }
 
   absl::Status ReadFile(const InputFile& file) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                              OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+    ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
+                     OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
     const ExampleReadOptions reading{file.path,
                                      file.kind,
                                      options_.names,
@@ -202,7 +198,7 @@ class ExamplePreparation {
     encoded.class_name = example.class_name;
     encoded.label = example.choice;
     if (example.score) encoded.score = static_cast<float>(*example.score);
-    ANYORDER_RETURN_IF_ERROR(EncodeParts(example, encoded));
+    RETURN_IF_ERROR(EncodeParts(example, encoded));
     corpus_.Update(WithLength(WrittenLabel(example, encoded)));
     origins_.Add(example);
     num_parts_ += encoded.parts.size();
@@ -215,13 +211,13 @@ class ExamplePreparation {
     for (const std::string& part : example.parts) {
       std::vector<int32_t>& ids = encoded.parts.emplace_back();
       if (example.task == ExampleTask::kSpans && encoded.parts.size() == 2) {
-        ANYORDER_RETURN_IF_ERROR(AlignPassage(example, encoded));
+        RETURN_IF_ERROR(AlignPassage(example, encoded));
       } else if (example.task == ExampleTask::kTokens) {
-        ANYORDER_RETURN_IF_ERROR(EncodeWords(example, encoded));
+        RETURN_IF_ERROR(EncodeWords(example, encoded));
       } else if (process_ != nullptr) {
-        ANYORDER_ASSIGN_OR_RETURN(ids, EncodeAsWritten(part));
+        ASSIGN_OR_RETURN(ids, EncodeAsWritten(part));
       } else {
-        ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
+        RETURN_IF_ERROR(tokenizer_->Encode(part, ids));
       }
       if (ids.empty()) {
         return DataLoss("text ", encoded.parts.size(),
@@ -233,8 +229,8 @@ class ExamplePreparation {
   }
 
   absl::StatusOr<std::vector<int32_t>> EncodeAsWritten(const std::string& text) {
-    ANYORDER_ASSIGN_OR_RETURN(auto ids, process_->Encode({&text, 1}));
-    ANYORDER_RETURN_IF_ERROR(CheckTokenizerIds(ids[0], vocabulary_.size));
+    ASSIGN_OR_RETURN(auto ids, process_->Encode({&text, 1}));
+    RETURN_IF_ERROR(CheckTokenizerIds(ids[0], vocabulary_.size));
     return std::move(ids[0]);
   }
 
@@ -243,14 +239,14 @@ class ExamplePreparation {
     std::vector<int32_t>& ids = encoded.parts.back();
     for (size_t i = 0; i < example.words.size(); ++i) {
       const size_t begin = ids.size();
-      ANYORDER_RETURN_IF_ERROR(tokenizer_->Encode(example.words[i], ids));
+      RETURN_IF_ERROR(tokenizer_->Encode(example.words[i], ids));
       if (ids.size() == begin) {
         return DataLoss("the word '", example.words[i], "' (number ", i,
                         ", from 0) has no piece of the vocabulary; leave it out, and its tag");
       }
       int32_t tag = kUnknownTag;
       if (!example.tags.empty()) {
-        ANYORDER_ASSIGN_OR_RETURN(tag, NumberOfTag(example.tags[i]));
+        ASSIGN_OR_RETURN(tag, NumberOfTag(example.tags[i]));
       }
       encoded.tags.push_back(tag);
       encoded.tags.resize(ids.size(), kNoTag);
@@ -262,15 +258,15 @@ class ExamplePreparation {
   absl::StatusOr<int32_t> NumberOfTag(const std::string& tag) {
     const auto [known, is_new] =
         tag_numbers_.emplace(tag, static_cast<int32_t>(tag_numbers_.size()));
-    if (is_new) ANYORDER_RETURN_IF_ERROR(CheckKnown(tag));
+    if (is_new) RETURN_IF_ERROR(CheckKnown(tag));
     return known->second;
   }
 
   // The passage is the last of the parts so far. Of several answers the first that stands in it is
   // learnt, as in XLNet's and BERT's code.
   absl::Status AlignPassage(const WrittenExample& example, Encoded& encoded) {
-    ANYORDER_ASSIGN_OR_RETURN(const AlignedText* aligned,
-                              origins_.Align(*tokenizer_, options_.letter_case, example.passage));
+    ASSIGN_OR_RETURN(const AlignedText* aligned,
+                     origins_.Align(*tokenizer_, options_.letter_case, example.passage));
     encoded.parts.back() = aligned->ids;
     if (!example.answers) return absl::OkStatus();
     encoded.label = example.answers->empty() ? 0 : 1;
@@ -356,7 +352,7 @@ class ExamplePreparation {
     summary_.classes = known_ ? known_->classes : FoundClasses();
     summary_.has_scores =
         HasClasses(summary_.task) && official_ != nullptr && official_->classes.empty();
-    ANYORDER_RETURN_IF_ERROR(CheckNumClasses());
+    RETURN_IF_ERROR(CheckNumClasses());
     std::map<std::string, int32_t> numbers;
     for (const std::string& name : summary_.classes)
       numbers.emplace(name, static_cast<int32_t>(numbers.size()));
@@ -384,9 +380,9 @@ class ExamplePreparation {
     if (has_other_tokenizer()) AddTokenizer(vocabulary_, identity);
     identity.inputs = {{vocabulary_.path, DigestOf(vocabulary_.bytes).Hex()},
                        {options_.inputs.front(), corpus_.Value().Hex()}};
-    ANYORDER_RETURN_IF_ERROR(PublishWhole(
-        options_.output, identity, [this](const std::string& folder) { return Write(folder); }));
-    ANYORDER_ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
+    RETURN_IF_ERROR(PublishWhole(options_.output, identity,
+                                 [this](const std::string& folder) { return Write(folder); }));
+    ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
     summary_.num_examples = examples_.size();
     summary_.num_tokens = index.num_tokens;
     summary_.dataset_digest = index.dataset_digest;
@@ -394,8 +390,8 @@ class ExamplePreparation {
   }
 
   absl::Status Write(const std::string& folder) {
-    ANYORDER_RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
-    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
+    RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
+    ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
     index.settings = {
@@ -445,21 +441,21 @@ class ExamplePreparation {
         std::string stored;
         for (const int32_t id : ids)
           AppendBytes(&id, start.token_bytes, stored);  // little-endian: its low bytes
-        ANYORDER_RETURN_IF_ERROR(shards.AddSentence({stored.data(), stored.size()}));
+        RETURN_IF_ERROR(shards.AddSentence({stored.data(), stored.size()}));
         at += length;
         ++part;
       }
       summary_.longest = std::max(summary_.longest, at - example_begin);
       summary_.most_parts = std::max<uint64_t>(summary_.most_parts, example.parts.size());
-      ANYORDER_RETURN_IF_ERROR(shards.EndDocument());
+      RETURN_IF_ERROR(shards.EndDocument());
       ++at;  // its <eod>
     }
     AppendBytes(&part, sizeof part, firsts);
-    ANYORDER_ASSIGN_OR_RETURN(DatasetIndex index, shards.Finish());
+    ASSIGN_OR_RETURN(DatasetIndex index, shards.Finish());
     const std::string table = absl::StrCat(begins, firsts, lengths, labels, optional);
-    ANYORDER_ASSIGN_OR_RETURN(entry.table, StoreFile(folder, kExamplesFile, table));
+    ASSIGN_OR_RETURN(entry.table, StoreFile(folder, kExamplesFile, table));
     if (!origins_.text().empty()) {
-      ANYORDER_ASSIGN_OR_RETURN(entry.origins, StoreFile(folder, kOriginsFile, origins_.text()));
+      ASSIGN_OR_RETURN(entry.origins, StoreFile(folder, kOriginsFile, origins_.text()));
     }
     index.examples = entry;
     return index;
@@ -489,8 +485,8 @@ absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& opti
         "--examples needs --vocab MODEL: the spiece.model of the pretrained run or its dataset; or "
         "--tokenizer PATH, for sources and targets");
   }
-  ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
-  ANYORDER_RETURN_IF_ERROR(CheckFieldNames(options.names));
+  RETURN_IF_ERROR(CheckShardTokens(options.shard_tokens));
+  RETURN_IF_ERROR(CheckFieldNames(options.names));
   return ExamplePreparation(options).Run();
 }
 

@@ -61,7 +61,7 @@ class ExampleParser {
     if (options_.chat != nullptr && record.contains(NameOf("messages")))
       return ReadMessages(record[NameOf("messages")], examples);
     WrittenExample& example = examples.emplace_back();
-    ANYORDER_RETURN_IF_ERROR(ReadOne(record, example));
+    RETURN_IF_ERROR(ReadOne(record, example));
     if (options_.chat == nullptr || example.task != ExampleTask::kGeneration)
       return absl::OkStatus();
     const ChatMessage turns[] = {{"user", example.parts[0]}, {kAssistant, example.parts[1]}};
@@ -119,14 +119,14 @@ class ExampleParser {
   absl::Status ReadTask(const Json& record, const TaskFields& task, WrittenExample& example) {
     example.task = task.task;
     if (task.task == ExampleTask::kClassification) {
-      ANYORDER_RETURN_IF_ERROR(ReadTextOrTexts(record, example));
+      RETURN_IF_ERROR(ReadTextOrTexts(record, example));
     } else {
       for (const char* field : task.texts) {
-        if (field != nullptr) ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf(field), example));
+        if (field != nullptr) RETURN_IF_ERROR(ReadField(record, NameOf(field), example));
       }
     }
     if (task.task == ExampleTask::kMultipleChoice)
-      ANYORDER_RETURN_IF_ERROR(ReadList(record, "choices", 2, kMostChoices, example));
+      RETURN_IF_ERROR(ReadList(record, "choices", 2, kMostChoices, example));
     const auto label = record.find(NameOf("label"));
     if (label == record.end() || label->is_null() || task.task == ExampleTask::kGeneration)
       return absl::OkStatus();
@@ -146,7 +146,7 @@ class ExampleParser {
   }
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         std::string text,
         TextOf(field, name, options_.verbatim && example.task == ExampleTask::kGeneration));
     example.parts.push_back(std::move(text));
@@ -166,7 +166,7 @@ class ExampleParser {
 
   absl::Status ReadPrompt(const Json& record, WrittenExample& example) {
     example.task = ExampleTask::kGeneration;
-    ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf("prompt"), example));
+    RETURN_IF_ERROR(ReadField(record, NameOf("prompt"), example));
     for (const std::string& name :
          {NameOf("answer"), std::string("response"), std::string("completion")})
       if (record.contains(name)) return ReadField(record, name, example);
@@ -190,9 +190,9 @@ class ExampleParser {
       const std::string place = absl::StrCat(name, "[", i, "]");
       if (!message.is_object() || !message.contains("role") || !message.contains("content"))
         return Bad("the field '", place, "' is not an object with 'role' and 'content'");
-      ANYORDER_ASSIGN_OR_RETURN(std::string role, TextOf(message["role"], place + ".role", false));
-      ANYORDER_ASSIGN_OR_RETURN(std::string content,
-                                TextOf(message["content"], place + ".content", options_.verbatim));
+      ASSIGN_OR_RETURN(std::string role, TextOf(message["role"], place + ".role", false));
+      ASSIGN_OR_RETURN(std::string content,
+                       TextOf(message["content"], place + ".content", options_.verbatim));
       turns.push_back({std::move(role), std::move(content)});
       if (turns.back().role != kAssistant) continue;
       if (turns.size() == 1) {
@@ -200,7 +200,7 @@ class ExampleParser {
                    "' begins with a message of the role 'assistant', which "
                    "answers nothing; remove it, or put a message before it");
       }
-      ANYORDER_RETURN_IF_ERROR(Render(turns, examples.emplace_back()));
+      RETURN_IF_ERROR(Render(turns, examples.emplace_back()));
     }
     if (examples.empty())
       return Bad("the field '", name, "' has no message of the role 'assistant' to learn");
@@ -225,7 +225,7 @@ class ExampleParser {
 
   absl::Status ReadSpans(const Json& record, WrittenExample& example) {
     example.task = ExampleTask::kSpans;
-    ANYORDER_RETURN_IF_ERROR(ReadField(record, NameOf("question"), example));
+    RETURN_IF_ERROR(ReadField(record, NameOf("question"), example));
     const std::string name = NameOf("passage");
     const Json& passage = record[name];
     if (!passage.is_string()) return Bad("the field '", name, "' is not a string");
@@ -285,8 +285,7 @@ class ExampleParser {
                  " are allowed");
     }
     if (fields.size() > 1) {
-      for (const std::string& field : fields)
-        ANYORDER_RETURN_IF_ERROR(ReadField(record, field, example));
+      for (const std::string& field : fields) RETURN_IF_ERROR(ReadField(record, field, example));
       return absl::OkStatus();
     }
     const auto texts = record.find(name);
@@ -297,7 +296,7 @@ class ExampleParser {
                  "=A,B,...");
     }
     for (size_t i = 0; i < texts->size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(ReadText((*texts)[i], absl::StrCat(name, "[", i, "]"), example));
+      RETURN_IF_ERROR(ReadText((*texts)[i], absl::StrCat(name, "[", i, "]"), example));
     return absl::OkStatus();
   }
 
@@ -318,7 +317,7 @@ class ExampleParser {
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
-    ANYORDER_ASSIGN_OR_RETURN(example.class_name, ClassName(label, NameOf("label")));
+    ASSIGN_OR_RETURN(example.class_name, ClassName(label, NameOf("label")));
     return absl::OkStatus();
   }
 
@@ -364,8 +363,7 @@ class ExampleParser {
                  NameOf("words"), "' has ", example.words.size(), " words; give each word its tag");
     }
     for (size_t i = 0; i < tags.size(); ++i) {
-      ANYORDER_ASSIGN_OR_RETURN(std::string tag,
-                                ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
+      ASSIGN_OR_RETURN(std::string tag, ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
       example.tags.push_back(std::move(tag));
     }
     return absl::OkStatus();
@@ -397,25 +395,25 @@ class ExampleFile {
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
     std::vector<WrittenExample> examples;
-    ANYORDER_RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, examples));
+    RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, examples));
     return TakeAll(line, examples);
   }
 
   absl::Status OnTableLine(std::string_view text, uint64_t line) {
-    ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line));
+    ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line));
     if (!is_row) return absl::OkStatus();
-    if (!std::exchange(knows_columns_, true)) ANYORDER_RETURN_IF_ERROR(CheckColumns());
+    if (!std::exchange(knows_columns_, true)) RETURN_IF_ERROR(CheckColumns());
     Json record = Json::object();
     for (size_t i = 0; i < table_.cells().size(); ++i)
       record[table_.columns()[i]] = table_.cells()[i];
     std::vector<WrittenExample> examples;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         ExampleParser(options_, table_.line(), table_.first_line()).Read(record, examples));
     return TakeAll(table_.line(), examples);
   }
 
   absl::Status TakeAll(uint64_t line, const std::vector<WrittenExample>& examples) const {
-    for (const WrittenExample& example : examples) ANYORDER_RETURN_IF_ERROR(take_(line, example));
+    for (const WrittenExample& example : examples) RETURN_IF_ERROR(take_(line, example));
     return absl::OkStatus();
   }
 
@@ -428,7 +426,7 @@ class ExampleFile {
       const std::vector<std::string> names =
           may_be_several ? absl::StrSplit(name, ',') : std::vector<std::string>{name};
       for (const std::string& one : names)
-        ANYORDER_RETURN_IF_ERROR(table_.FindColumn(one, kOption).status());
+        RETURN_IF_ERROR(table_.FindColumn(one, kOption).status());
     }
     return absl::OkStatus();
   }
@@ -486,7 +484,7 @@ absl::Status CheckFieldNames(const FieldNames& names) {
 absl::Status ReadExamples(ByteSource& source, const ExampleReadOptions& options,
                           const TakeExample& take) {
   ExampleFile file(options, take);
-  ANYORDER_RETURN_IF_ERROR(ReadExampleLines(
+  RETURN_IF_ERROR(ReadExampleLines(
       source, options.path, options.invalid_utf8,
       [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
   return file.Finish();
@@ -521,8 +519,7 @@ bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {
 
 absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std::string& name,
                                                 InvalidUtf8 invalid_utf8) {
-  ANYORDER_ASSIGN_OR_RETURN(std::string whole,
-                            WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
+  ASSIGN_OR_RETURN(std::string whole, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
   if (whole.find_first_not_of(" \t\r\n\v\f") == whole.npos)
     return DataLoss("the field '", name, "' holds no text");
   return whole;
@@ -530,24 +527,23 @@ absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std
 
 absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
                                              LetterCase letter_case, InvalidUtf8 invalid_utf8) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string whole,
-                            WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
+  ASSIGN_OR_RETURN(const std::string whole,
+                   WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   return CleanWhole(whole, name, letter_case);
 }
 
 absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
                         InvalidUtf8 invalid_utf8, WrittenExample& example) {
-  ANYORDER_ASSIGN_OR_RETURN(example.passage,
-                            WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
-  ANYORDER_ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
+  ASSIGN_OR_RETURN(example.passage, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
+  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
 }
 
 absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
                      InvalidUtf8 invalid_utf8, WrittenExample& example) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::string whole,
-                            WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
+  ASSIGN_OR_RETURN(const std::string whole,
+                   WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   std::string word;
   CleanLine(whole, letter_case, word);
   if (word.empty())

@@ -90,7 +90,7 @@ class RankingQuestions {
         std::optional<WrittenExample> example = Compare(rows, is_test ? nullptr : &row);
         if (!example) continue;
         ++num_made;
-        ANYORDER_RETURN_IF_ERROR(reading.Take(row.where, *std::move(example)));
+        RETURN_IF_ERROR(reading.Take(row.where, *std::move(example)));
       }
       if (num_made > 0) continue;
       if (num_left_out_++ == 0) first_left_out_ = rows.front().line;
@@ -139,7 +139,7 @@ class GlueFile {
       : files_(files), path_(path), reading_(reading), questions_(files.right) {}
 
   absl::Status OnLine(std::string_view text, uint64_t line) {
-    if (form_ == nullptr) ANYORDER_RETURN_IF_ERROR(ChooseForm(text, line));
+    if (form_ == nullptr) RETURN_IF_ERROR(ChooseForm(text, line));
     const absl::StatusOr<bool> is_row = table_->AddLine(text, line);
     if (!is_row.ok()) return LeaveOutIfKnown(is_row.status(), line);
     if (!*is_row) return absl::OkStatus();
@@ -156,7 +156,7 @@ class GlueFile {
       reading_.LeaveOut(row.where, "has no label that annotators agreed on");
       return absl::OkStatus();
     }
-    ANYORDER_RETURN_IF_ERROR(Annotate(CheckLabel(row.example), row.where));
+    RETURN_IF_ERROR(Annotate(CheckLabel(row.example), row.where));
     if (files_.right == nullptr) return reading_.Take(row.where, std::move(row.example));
     questions_.Add(std::move(row));
     return absl::OkStatus();
@@ -203,7 +203,7 @@ class GlueFile {
 
   absl::Status ReadRow(WrittenExample& example) const {
     for (const char* text : form_->texts) {
-      if (text != nullptr) ANYORDER_RETURN_IF_ERROR(reading_.AddText(Cell(text), text, example));
+      if (text != nullptr) RETURN_IF_ERROR(reading_.AddText(Cell(text), text, example));
     }
     if (form_->id != nullptr) {
       example.id = Cell(form_->id);
@@ -252,9 +252,9 @@ class GlueFile {
 };
 
 absl::Status ReadGlue(const GlueFiles& files, OfficialReading& reading) {
-  ANYORDER_ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kTsv));
+  ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kTsv));
   GlueFile file(files, input.path, reading);
-  ANYORDER_RETURN_IF_ERROR(reading.ReadLines(
+  RETURN_IF_ERROR(reading.ReadLines(
       input, [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
   return file.Finish();
 }

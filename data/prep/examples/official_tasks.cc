@@ -101,7 +101,7 @@ absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
   const InputUse use = kind == TextKind::kJson  ? InputUse::kOfficialJson
                        : kind == TextKind::kTxt ? InputUse::kOfficialText
                                                 : InputUse::kText;
-  ANYORDER_ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, use));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, use));
   if (input.files.front().kind == kind) return input.files.front();
   return InvalidArgument("'", path_, "' is no ", ending, " file; --task ", task_.name, " reads ",
                          task_.input);
@@ -109,7 +109,7 @@ absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
 
 absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
     const std::vector<std::string>& folders) {
-  ANYORDER_ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(folders, InputUse::kText));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(folders, InputUse::kText));
   left_out_.insert(left_out_.end(), input.left_out.begin(), input.left_out.end());
   std::vector<InputFile> files;
   for (const InputFile& file : input.files) {
@@ -123,14 +123,14 @@ absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
 }
 
 absl::Status OfficialReading::ReadLines(const InputFile& file, const TakeLine& take) const {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                            OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
+                   OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
   return ReadExampleLines(*source, file.path, invalid_utf8_, take);
 }
 
 absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) const {
   std::string text;
-  ANYORDER_RETURN_IF_ERROR(ReadLines(file, [&](std::string_view line, uint64_t) {
+  RETURN_IF_ERROR(ReadLines(file, [&](std::string_view line, uint64_t) {
     text.append(line);
     text.push_back('\n');
     return absl::OkStatus();
@@ -140,8 +140,7 @@ absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) con
 
 absl::Status OfficialReading::AddText(std::string_view text, const std::string& name,
                                       WrittenExample& example) const {
-  ANYORDER_ASSIGN_OR_RETURN(std::string cleaned,
-                            CleanExampleText(text, name, letter_case_, invalid_utf8_));
+  ASSIGN_OR_RETURN(std::string cleaned, CleanExampleText(text, name, letter_case_, invalid_utf8_));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
 }

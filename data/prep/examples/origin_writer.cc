@@ -13,7 +13,7 @@ absl::StatusOr<const AlignedText*> OriginWriter::Align(const Tokenizer& tokenize
   const auto [found, is_new] = passages_.try_emplace(passage);
   AlignedText& aligned = found->second.aligned;
   if (is_new) {
-    ANYORDER_ASSIGN_OR_RETURN(aligned, EncodeAligned(tokenizer, passage, letter_case));
+    ASSIGN_OR_RETURN(aligned, EncodeAligned(tokenizer, passage, letter_case));
   }
   return &aligned;
 }

@@ -41,7 +41,7 @@ absl::StatusOr<AlignedText> EncodeAligned(const Tokenizer& tokenizer, std::strin
   CleanLine(text, letter_case, cleaned, &origins);
   AlignedText aligned;
   std::vector<PieceBytes> bytes;
-  ANYORDER_RETURN_IF_ERROR(tokenizer.Encode(cleaned, aligned.ids, &bytes));
+  RETURN_IF_ERROR(tokenizer.Encode(cleaned, aligned.ids, &bytes));
   const Characters characters(text);
   for (size_t i = 0; i < bytes.size(); ++i) {
     const auto [begin, end] = bytes[i];

@@ -31,18 +31,18 @@ class RacePassage {
   absl::Status Read(const std::string& text) {
     passage_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
     if (passage_.is_discarded()) return Bad("not valid JSON");
-    ANYORDER_RETURN_IF_ERROR(CheckFields());
+    RETURN_IF_ERROR(CheckFields());
     // train/high/15946.txt is such a file.
     if (passage_["questions"].empty()) reading_.LeaveOut(path_, "has no question");
     WrittenExample start;
-    ANYORDER_RETURN_IF_ERROR(Annotate(
+    RETURN_IF_ERROR(Annotate(
         reading_.AddText(passage_["article"].get_ref<const std::string&>(), "article", start),
         path_));
     for (size_t i = 0; i < passage_["questions"].size(); ++i) {
       WrittenExample example = start;
       const std::string where = absl::StrCat(path_, "#", i);
-      ANYORDER_RETURN_IF_ERROR(Annotate(ReadQuestion(i, example), where));
-      ANYORDER_RETURN_IF_ERROR(reading_.Take(where, std::move(example)));
+      RETURN_IF_ERROR(Annotate(ReadQuestion(i, example), where));
+      RETURN_IF_ERROR(reading_.Take(where, std::move(example)));
     }
     return absl::OkStatus();
   }
@@ -81,10 +81,9 @@ class RacePassage {
     for (size_t option = 0; option < kOptions; ++option) {
       if (!options[option].is_string())
         return DataLoss("option ", option, " of the question is not a string");
-      ANYORDER_RETURN_IF_ERROR(reading_.AddText(Join(question.get_ref<const std::string&>(),
-                                                     options[option].get_ref<const std::string&>()),
-                                                absl::StrCat("options[", i, "][", option, "]"),
-                                                example));
+      RETURN_IF_ERROR(reading_.AddText(Join(question.get_ref<const std::string&>(),
+                                            options[option].get_ref<const std::string&>()),
+                                       absl::StrCat("options[", i, "][", option, "]"), example));
     }
     const std::string letter = answer.is_string() ? answer.get<std::string>() : "";
     if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D')
@@ -108,8 +107,7 @@ class RacePassage {
 };
 
 absl::Status ReadRace(OfficialReading& reading) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputFile> files,
-                            reading.TextFiles({reading.path()}));
+  ASSIGN_OR_RETURN(const std::vector<InputFile> files, reading.TextFiles({reading.path()}));
   std::set<std::string> splits;
   for (const InputFile& file : files) {
     const fs::path folder = fs::absolute(file.path).lexically_normal().parent_path();
@@ -125,8 +123,8 @@ absl::Status ReadRace(OfficialReading& reading) {
                              "' holds several splits: ", absl::StrJoin(splits, ", "),
                              "; name one of them");
     }
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, reading.ReadText(file));
-    ANYORDER_RETURN_IF_ERROR(RacePassage(file.path, level, reading).Read(text));
+    ASSIGN_OR_RETURN(const std::string text, reading.ReadText(file));
+    RETURN_IF_ERROR(RacePassage(file.path, level, reading).Read(text));
   }
   return absl::OkStatus();
 }

@@ -48,17 +48,17 @@ absl::StatusOr<std::string> ReadName(const std::string& path, const Folder& fold
 }
 
 absl::Status ReadFolder(const std::string& path, const Folder& folder, OfficialReading& reading) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<InputFile> files, reading.TextFiles({path}));
+  ASSIGN_OR_RETURN(const std::vector<InputFile> files, reading.TextFiles({path}));
   for (const InputFile& file : files) {
     WrittenExample example;
-    ANYORDER_ASSIGN_OR_RETURN(const std::string name, ReadName(file.path, folder));
-    ANYORDER_ASSIGN_OR_RETURN(const std::string text, reading.ReadText(file));
+    ASSIGN_OR_RETURN(const std::string name, ReadName(file.path, folder));
+    ASSIGN_OR_RETURN(const std::string text, reading.ReadText(file));
     // As XLNet's run_classifier.py has it.
     const std::string plain = absl::StrReplaceAll(text, {{"<br />", " "}});
-    ANYORDER_RETURN_IF_ERROR(Annotate(reading.AddText(plain, "review", example), file.path));
+    RETURN_IF_ERROR(Annotate(reading.AddText(plain, "review", example), file.path));
     example.id = absl::StrCat(folder.name, "/", name);
     if (folder.most > 0) example.class_name = folder.name;
-    ANYORDER_RETURN_IF_ERROR(reading.Take(file.path, std::move(example)));
+    RETURN_IF_ERROR(reading.Take(file.path, std::move(example)));
   }
   return absl::OkStatus();
 }
@@ -74,7 +74,7 @@ absl::Status ReadImdb(OfficialReading& reading) {
                            reading.task().input);
   }
   for (const Folder& folder : kLabelled)
-    ANYORDER_RETURN_IF_ERROR(ReadFolder(path / folder.name, folder, reading));
+    RETURN_IF_ERROR(ReadFolder(path / folder.name, folder, reading));
   if (fs::exists(path / kUnlabelled.name, ignored)) {
     reading.LeaveOut(path / kUnlabelled.name, "has no labels; it is read where it is named itself");
   }

@@ -52,7 +52,7 @@ class SquadFile {
                                      "name ", reading_.task().input));
     }
     for (size_t i = 0; i < list->size(); ++i)
-      ANYORDER_RETURN_IF_ERROR(read((*list)[i], absl::StrCat(where, ": ", name, "[", i, "]")));
+      RETURN_IF_ERROR(read((*list)[i], absl::StrCat(where, ": ", name, "[", i, "]")));
     return absl::OkStatus();
   }
 
@@ -67,11 +67,11 @@ class SquadFile {
       return Bad(where, "there is no 'context' or no 'question' that is a string");
     WrittenExample example;
     example.id = id->get<std::string>();
-    ANYORDER_RETURN_IF_ERROR(Annotate(
+    RETURN_IF_ERROR(Annotate(
         reading_.AddText(text->get_ref<const std::string&>(), "question", example), where));
-    ANYORDER_RETURN_IF_ERROR(Annotate(
+    RETURN_IF_ERROR(Annotate(
         reading_.AddPassage(context->get_ref<const std::string&>(), "context", example), where));
-    ANYORDER_RETURN_IF_ERROR(Annotate(ReadAnswers(question, example), where));
+    RETURN_IF_ERROR(Annotate(ReadAnswers(question, example), where));
     return HasUsableAnswers(example, where) ? reading_.Take(where, std::move(example))
                                             : absl::OkStatus();
   }
@@ -135,8 +135,8 @@ OfficialTask SquadTask(const char* name, const char* description, const char* in
           .kind = ExampleTask::kSpans,
           .submission = SubmissionForm::kSquad,
           .read = [=](OfficialReading& reading) -> absl::Status {
-            ANYORDER_ASSIGN_OR_RETURN(const InputFile input_file, reading.OneFile(TextKind::kJson));
-            ANYORDER_ASSIGN_OR_RETURN(const std::string text, reading.ReadText(input_file));
+            ASSIGN_OR_RETURN(const InputFile input_file, reading.OneFile(TextKind::kJson));
+            ASSIGN_OR_RETURN(const std::string text, reading.ReadText(input_file));
             return SquadFile(input_file.path, has_unanswerable, reading).Read(text);
           }};
 }

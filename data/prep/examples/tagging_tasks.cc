@@ -54,7 +54,7 @@ class TaggedFile {
       return DataLoss("the row has ", columns.size(), " columns, but the rows before it have ",
                       found_columns_, "; all have a tag or none has, so repair the row");
     }
-    ANYORDER_RETURN_IF_ERROR(reading_.AddWord(columns[0], "word", sentence_));
+    RETURN_IF_ERROR(reading_.AddWord(columns[0], "word", sentence_));
     return columns.size() == num_columns_ ? AddTag(columns.back()) : absl::OkStatus();
   }
 
@@ -91,20 +91,20 @@ OfficialTask TaggingTask(const char* name, const char* description, const char* 
     classes.push_back(absl::StrCat("B-", chunk));
     classes.push_back(absl::StrCat("I-", chunk));
   }
-  return {
-      .name = name,
-      .description = description,
-      .input = input,
-      .kind = ExampleTask::kTokens,
-      .classes = std::move(classes),
-      .submission = SubmissionForm::kConll,
-      .read = [=](OfficialReading& reading) -> absl::Status {
-        ANYORDER_ASSIGN_OR_RETURN(const InputFile named, reading.OneFile(TextKind::kTxt));
-        TaggedFile file(named.path, num_columns, reading);
-        ANYORDER_RETURN_IF_ERROR(reading.ReadLines(
-            named, [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
-        return file.EndSentence();
-      }};
+  return {.name = name,
+          .description = description,
+          .input = input,
+          .kind = ExampleTask::kTokens,
+          .classes = std::move(classes),
+          .submission = SubmissionForm::kConll,
+          .read = [=](OfficialReading& reading) -> absl::Status {
+            ASSIGN_OR_RETURN(const InputFile named, reading.OneFile(TextKind::kTxt));
+            TaggedFile file(named.path, num_columns, reading);
+            RETURN_IF_ERROR(reading.ReadLines(named, [&](std::string_view text, uint64_t line) {
+              return file.OnLine(text, line);
+            }));
+            return file.EndSentence();
+          }};
 }
 
 }  // namespace

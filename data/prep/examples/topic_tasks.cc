@@ -48,11 +48,11 @@ class TopicFile {
         table_(path, ',', {.has_header = false, .has_quotes = true}) {}
 
   absl::Status OnLine(std::string_view text, uint64_t line) {
-    ANYORDER_ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line));
+    ASSIGN_OR_RETURN(const bool is_row, table_.AddLine(text, line));
     if (!is_row) return absl::OkStatus();
     const std::string where = absl::StrCat(path_, ":", table_.line());
     WrittenExample example;
-    ANYORDER_RETURN_IF_ERROR(Annotate(ReadRow(example), where));
+    RETURN_IF_ERROR(Annotate(ReadRow(example), where));
     return reading_.Take(where, std::move(example));
   }
 
@@ -89,20 +89,20 @@ class TopicFile {
 OfficialTask TopicTask(const char* name, const char* description, const char* folder,
                        size_t num_texts, std::vector<std::string> classes,
                        Escapes escapes = Escapes::kOfLineEndsAndQuotes) {
-  return {
-      .name = name,
-      .description = description,
-      .input = absl::StrCat("train.csv or test.csv of ", folder),
-      .kind = ExampleTask::kClassification,
-      .classes = std::move(classes),
-      .measures = LabelMeasures::kErrorRate,
-      .read = [=](OfficialReading& reading) -> absl::Status {
-        ANYORDER_ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kCsv));
-        TopicFile file(input.path, num_texts, escapes, reading);
-        ANYORDER_RETURN_IF_ERROR(reading.ReadLines(
-            input, [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
-        return file.Finish();
-      }};
+  return {.name = name,
+          .description = description,
+          .input = absl::StrCat("train.csv or test.csv of ", folder),
+          .kind = ExampleTask::kClassification,
+          .classes = std::move(classes),
+          .measures = LabelMeasures::kErrorRate,
+          .read = [=](OfficialReading& reading) -> absl::Status {
+            ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kCsv));
+            TopicFile file(input.path, num_texts, escapes, reading);
+            RETURN_IF_ERROR(reading.ReadLines(input, [&](std::string_view text, uint64_t line) {
+              return file.OnLine(text, line);
+            }));
+            return file.Finish();
+          }};
 }
 
 }  // namespace

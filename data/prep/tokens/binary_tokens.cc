@@ -47,7 +47,7 @@ class FlatTokens : public TokenFile {
     piece.ends_document = false;
     if (left_ == 0) return false;
     const uint64_t take = std::min(kMostPieceTokens, left_);
-    ANYORDER_RETURN_IF_ERROR(run_.Append(offset_, take, piece.ids));
+    RETURN_IF_ERROR(run_.Append(offset_, take, piece.ids));
     offset_ += take * type_.bytes;
     left_ -= take;
     return true;
@@ -75,7 +75,7 @@ TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options) {
                         " bytes, the file ", file.size(), "; fetch it again");
   }
   std::string header;
-  ANYORDER_RETURN_IF_ERROR(file.Read(0, kLlmCHeaderBytes, header));
+  RETURN_IF_ERROR(file.Read(0, kLlmCHeaderBytes, header));
   const LlmCKind& kind = *FindLlmC(ReadLittle(header, 0, 4));
   const uint64_t version = ReadLittle(header, 4, 4);
   const uint64_t count = ReadLittle(header, 8, 4);

@@ -25,9 +25,9 @@ class JsonTokens : public TokenFile {
 
   absl::StatusOr<bool> Next(TokenPiece& piece) override {
     while (taken_ == ids_.size()) {
-      ANYORDER_ASSIGN_OR_RETURN(const bool has_line, NextLine());
+      ASSIGN_OR_RETURN(const bool has_line, NextLine());
       if (!has_line) return false;
-      ANYORDER_RETURN_IF_ERROR(ParseLine());
+      RETURN_IF_ERROR(ParseLine());
     }
     const size_t end = std::min<size_t>(ids_.size(), taken_ + kMostPieceTokens);
     piece.ids.assign(ids_.begin() + static_cast<ptrdiff_t>(taken_),
@@ -63,8 +63,7 @@ class JsonTokens : public TokenFile {
       if (searched > kMaxJsonLineBytes)
         return Bad("a line longer than ", kMaxJsonLineBytes >> 20, " MiB; split the document");
       buffer_.resize(searched + kReadAtOnce);
-      ANYORDER_ASSIGN_OR_RETURN(const size_t got,
-                                source_->Read(buffer_.data() + searched, kReadAtOnce));
+      ASSIGN_OR_RETURN(const size_t got, source_->Read(buffer_.data() + searched, kReadAtOnce));
       buffer_.resize(searched + got);
       at_end_ = got == 0;
     }
@@ -123,9 +122,9 @@ TokenFileOrStatus OpenJsonIds(const std::string& path, const TokenOptions& optio
   const Compression compression = path.ends_with(".gz")    ? Compression::kGzip
                                   : path.ends_with(".zst") ? Compression::kZstd
                                                            : Compression::kNone;
-  ANYORDER_ASSIGN_OR_RETURN(const RangeFile file, RangeFile::Open(path));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source,
-                            OpenByteSource(path, compression, 0, file.size()));
+  ASSIGN_OR_RETURN(const RangeFile file, RangeFile::Open(path));
+  ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source,
+                   OpenByteSource(path, compression, 0, file.size()));
   return std::make_unique<JsonTokens>(path, std::move(source), options);
 }
 

@@ -35,8 +35,7 @@ bool FindType(uint64_t code, IntegerType& type) {
 absl::StatusOr<MegatronIndex> ParseIndex(const RangeFile& file) {
   const std::string& path = file.path();
   std::string header;
-  ANYORDER_RETURN_IF_ERROR(
-      file.Read(0, std::min<uint64_t>(file.size(), kIndexHeaderBytes), header));
+  RETURN_IF_ERROR(file.Read(0, std::min<uint64_t>(file.size(), kIndexHeaderBytes), header));
   if (!header.starts_with(std::string(kMegatronMagic)))
     return BadTokenFile(path, "it does not begin as Megatron's .idx files do; make it again");
   if (header.size() < kIndexHeaderBytes)
@@ -75,7 +74,7 @@ class MegatronTokens : public TokenFile {
   absl::Status ReadBounds() {
     std::string bytes;
     const uint64_t offset = kIndexHeaderBytes + index_.num_sequences * kEntryBytes;
-    ANYORDER_RETURN_IF_ERROR(idx_.Read(offset, index_.num_bounds * 8, bytes));
+    RETURN_IF_ERROR(idx_.Read(offset, index_.num_bounds * 8, bytes));
     for (uint64_t i = 0; i < index_.num_bounds; ++i) {
       bounds_.push_back(ReadLittle(bytes, 8 * i, 8));
       const uint64_t least = i == 0 ? 0 : bounds_[i - 1];
@@ -91,10 +90,10 @@ class MegatronTokens : public TokenFile {
     piece.ids.clear();
     if (done_ == length_) {
       if (sequence_ == index_.num_sequences) return false;
-      ANYORDER_RETURN_IF_ERROR(BeginSequence());
+      RETURN_IF_ERROR(BeginSequence());
     }
     const uint64_t take = std::min(kMostPieceTokens, length_ - done_);
-    ANYORDER_RETURN_IF_ERROR(run_.Append(offset_ + done_ * index_.type.bytes, take, piece.ids));
+    RETURN_IF_ERROR(run_.Append(offset_ + done_ * index_.type.bytes, take, piece.ids));
     done_ += take;
     const bool ends_sequence = done_ == length_;
     piece.ends_sentence = ends_sequence;
@@ -109,8 +108,8 @@ class MegatronTokens : public TokenFile {
     if (in_block == 0) {
       const uint64_t count = std::min(kEntriesAtOnce, index_.num_sequences - i);
       const uint64_t offsets = kIndexHeaderBytes + 4 * index_.num_sequences;
-      ANYORDER_RETURN_IF_ERROR(idx_.Read(kIndexHeaderBytes + 4 * i, 4 * count, lengths_));
-      ANYORDER_RETURN_IF_ERROR(idx_.Read(offsets + 8 * i, 8 * count, offsets_));
+      RETURN_IF_ERROR(idx_.Read(kIndexHeaderBytes + 4 * i, 4 * count, lengths_));
+      RETURN_IF_ERROR(idx_.Read(offsets + 8 * i, 8 * count, offsets_));
     }
     length_ = ReadLittle(lengths_, 4 * in_block, 4);
     offset_ = ReadLittle(offsets_, 8 * in_block, 8);
@@ -146,16 +145,16 @@ class MegatronTokens : public TokenFile {
 }  // namespace
 
 TokenFileOrStatus OpenMegatron(RangeFile idx, const TokenOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const MegatronIndex index, ParseIndex(idx));
+  ASSIGN_OR_RETURN(const MegatronIndex index, ParseIndex(idx));
   const std::string stem = idx.path().substr(0, idx.path().size() - 4);  // without .idx
   absl::StatusOr<RangeFile> bin = RangeFile::Open(stem + ".bin");
   if (absl::IsNotFound(bin.status())) {
     return BadTokenFile(idx.path(), "it is an index, but the tokens '", stem,
                         ".bin' are missing; put both files into one directory");
   }
-  ANYORDER_RETURN_IF_ERROR(bin.status());
+  RETURN_IF_ERROR(bin.status());
   auto tokens = std::make_unique<MegatronTokens>(std::move(idx), *std::move(bin), index, options);
-  ANYORDER_RETURN_IF_ERROR(tokens->ReadBounds());
+  RETURN_IF_ERROR(tokens->ReadBounds());
   return tokens;
 }
 

@@ -71,7 +71,7 @@ absl::Status ParseShape(const std::string& path, const std::string& text, NumpyH
 absl::StatusOr<NumpyHeader> ParseHeader(const RangeFile& file) {
   const std::string& path = file.path();
   std::string bytes;
-  ANYORDER_RETURN_IF_ERROR(file.Read(0, 12, bytes));
+  RETURN_IF_ERROR(file.Read(0, 12, bytes));
   const int version = static_cast<unsigned char>(bytes[6]);
   if (version < 1 || version > 3) {
     return BadTokenFile(path, "format version ", version,
@@ -80,11 +80,11 @@ absl::StatusOr<NumpyHeader> ParseHeader(const RangeFile& file) {
   const uint64_t width = version == 1 ? 2 : 4;
   const uint64_t length = ReadLittle(bytes, 8, width);
   std::string text;
-  ANYORDER_RETURN_IF_ERROR(file.Read(8 + width, length, text));
+  RETURN_IF_ERROR(file.Read(8 + width, length, text));
   NumpyHeader header;
   header.data_offset = 8 + width + length;
-  ANYORDER_RETURN_IF_ERROR(ParseType(path, ValueOf(text, "descr", ","), header.type));
-  ANYORDER_RETURN_IF_ERROR(ParseShape(path, ValueOf(text, "shape", ")"), header));
+  RETURN_IF_ERROR(ParseType(path, ValueOf(text, "descr", ","), header.type));
+  RETURN_IF_ERROR(ParseShape(path, ValueOf(text, "shape", ")"), header));
   if (header.has_rows && ValueOf(text, "fortran_order", ",") != "False") {
     return BadTokenFile(path,
                         "its rows are not stored one after the other (fortran_order); save "
@@ -106,7 +106,7 @@ class NumpyTokens : public TokenFile {
     if (row_ == header_.rows || header_.columns == 0) return false;
     const uint64_t take = std::min(kMostPieceTokens, header_.columns - column_);
     const uint64_t element = row_ * header_.columns + column_;
-    ANYORDER_RETURN_IF_ERROR(
+    RETURN_IF_ERROR(
         run_.Append(header_.data_offset + element * header_.type.bytes, take, piece.ids));
     column_ += take;
     piece.ends_document = column_ == header_.columns;
@@ -132,7 +132,7 @@ class NumpyTokens : public TokenFile {
 }  // namespace
 
 TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const NumpyHeader header, ParseHeader(file));
+  ASSIGN_OR_RETURN(const NumpyHeader header, ParseHeader(file));
   const uint64_t room = (file.size() - header.data_offset) / header.type.bytes;
   // Divided, so that no product can wrap.
   const bool fits = header.columns == 0 || header.rows == 0 || header.columns <= room / header.rows;

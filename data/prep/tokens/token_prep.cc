@@ -33,18 +33,18 @@ class DocumentCutter {
   absl::Status Take(const TokenPiece& piece) {
     for (const int32_t id : piece.ids) {
       if (id == eod_) {
-        ANYORDER_RETURN_IF_ERROR(EndDocument());
+        RETURN_IF_ERROR(EndDocument());
         continue;
       }
       sentence_.push_back(id);
-      if (sentence_.size() == kMostPieceTokens) ANYORDER_RETURN_IF_ERROR(EndSentence());
+      if (sentence_.size() == kMostPieceTokens) RETURN_IF_ERROR(EndSentence());
     }
     if (piece.ends_document) return EndDocument();
     return piece.ends_sentence ? EndSentence() : absl::OkStatus();
   }
 
   absl::Status EndDocument() {
-    ANYORDER_RETURN_IF_ERROR(EndSentence());
+    RETURN_IF_ERROR(EndSentence());
     return std::exchange(has_sentences_, false) ? sink_.OnDocumentEnd() : absl::OkStatus();
   }
 
@@ -99,11 +99,11 @@ class ShardSink : public DocumentSink {
     // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
     for (size_t i = 0; i < ids.size(); ++i)
       std::memcpy(packed_.data() + i * token_bytes_, &ids[i], token_bytes_);
-    ANYORDER_RETURN_IF_ERROR(counter_.OnSentence(ids));
+    RETURN_IF_ERROR(counter_.OnSentence(ids));
     return shards_.AddSentence(packed_);
   }
   absl::Status OnDocumentEnd() override {
-    ANYORDER_RETURN_IF_ERROR(counter_.OnDocumentEnd());
+    RETURN_IF_ERROR(counter_.OnDocumentEnd());
     return shards_.EndDocument();
   }
   const CorpusCounter& counter() const { return counter_; }
@@ -120,14 +120,13 @@ class TokenPreparation {
   explicit TokenPreparation(const TokenPrepOptions& options) : options_(options) {}
 
   absl::StatusOr<TokenPrepSummary> Run() {
-    ANYORDER_RETURN_IF_ERROR(CheckShardTokens(options_.shard_tokens));
-    ANYORDER_ASSIGN_OR_RETURN(vocabulary_,
-                              options_.tokenizer.empty()
-                                  ? VocabularyOf(options_.declared)
-                                  : ReadVocabulary(options_.tokenizer, options_.declared));
-    ANYORDER_ASSIGN_OR_RETURN(files_, FindTokenFiles(options_.files));
-    ANYORDER_RETURN_IF_ERROR(Staging::Check(options_.output));
-    ANYORDER_RETURN_IF_ERROR(ReadFiles(corpus_));
+    RETURN_IF_ERROR(CheckShardTokens(options_.shard_tokens));
+    ASSIGN_OR_RETURN(vocabulary_, options_.tokenizer.empty()
+                                      ? VocabularyOf(options_.declared)
+                                      : ReadVocabulary(options_.tokenizer, options_.declared));
+    ASSIGN_OR_RETURN(files_, FindTokenFiles(options_.files));
+    RETURN_IF_ERROR(Staging::Check(options_.output));
+    RETURN_IF_ERROR(ReadFiles(corpus_));
     if (corpus_.num_documents() == 0) {
       return DataLoss("--tokens: the files hold no id but that of the end of documents, ",
                       vocabulary_.ids.eod, "; name files with text in them");
@@ -136,11 +135,11 @@ class TokenPreparation {
     identity.options = {{"tokens", "given"}, {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
     identity.inputs = {{options_.tokenizer, vocabulary_.Digest()},
                        {files_.front(), corpus_.Digest()}};
-    ANYORDER_RETURN_IF_ERROR(PublishWhole(
-        options_.output, identity, [this](const std::string& folder) { return Write(folder); }));
+    RETURN_IF_ERROR(PublishWhole(options_.output, identity,
+                                 [this](const std::string& folder) { return Write(folder); }));
     TokenPrepSummary summary;
     summary.num_files = files_.size();
-    ANYORDER_ASSIGN_OR_RETURN(summary.index, ReadDatasetIndex(options_.output));
+    ASSIGN_OR_RETURN(summary.index, ReadDatasetIndex(options_.output));
     return summary;
   }
 
@@ -150,32 +149,32 @@ class TokenPreparation {
         .vocab_size = vocabulary_.size, .pad = vocabulary_.ids.pad, .field = options_.field};
     DocumentCutter cutter(vocabulary_.ids.eod, sink);
     for (const std::string& path : files_) {
-      ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<TokenFile> file, OpenTokenFile(path, read));
+      ASSIGN_OR_RETURN(const std::unique_ptr<TokenFile> file, OpenTokenFile(path, read));
       TokenPiece piece;
       while (true) {
-        ANYORDER_ASSIGN_OR_RETURN(const bool has_piece, file->Next(piece));
+        ASSIGN_OR_RETURN(const bool has_piece, file->Next(piece));
         if (!has_piece) break;
-        ANYORDER_RETURN_IF_ERROR(cutter.Take(piece));
+        RETURN_IF_ERROR(cutter.Take(piece));
       }
-      ANYORDER_RETURN_IF_ERROR(cutter.EndDocument());
+      RETURN_IF_ERROR(cutter.EndDocument());
     }
     return absl::OkStatus();
   }
 
   absl::Status Write(const std::string& folder) const {
-    ANYORDER_RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
+    RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
     DatasetIndex index = StartIndex(vocabulary_, options_.shard_tokens, corpus_.Digest());
     index.num_documents = corpus_.num_documents();
     index.num_sentences = corpus_.num_sentences();
     const uint64_t token_bytes = index.token_bytes;
     ShardWriter shards(folder, std::move(index), vocabulary_.is_start_piece);
     ShardSink sink(shards, token_bytes);
-    ANYORDER_RETURN_IF_ERROR(ReadFiles(sink));
+    RETURN_IF_ERROR(ReadFiles(sink));
     if (sink.counter().Digest() != corpus_.Digest()) {
       return FailedPrecondition(
           "a file of --tokens changed while it was read; do not change the input, and start again");
     }
-    ANYORDER_ASSIGN_OR_RETURN(index, shards.Finish());
+    ASSIGN_OR_RETURN(index, shards.Finish());
     index.settings = {{"vocabulary", options_.tokenizer.empty() ? "declared" : "given"},
                       {"tokens", "given"}};
     index.counts = {{"documents_read", index.num_documents},

@@ -12,8 +12,6 @@
 #include <system_error>
 #include <utility>
 
-#include "data/prep/tokens/token_file.h"
-
 namespace anyorder::data {
 namespace {
 
@@ -101,7 +99,7 @@ absl::Status OutsideVocabulary(const std::string& path, const std::string& place
 }
 
 absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int32_t>& ids) {
-  ANYORDER_RETURN_IF_ERROR(file_.Read(offset, count * type_.bytes, bytes_));
+  RETURN_IF_ERROR(file_.Read(offset, count * type_.bytes, bytes_));
   const uint64_t first = ids.size();
   ids.resize(first + count);
   const int shift = static_cast<int>(64 - 8 * type_.bytes);
@@ -123,7 +121,7 @@ absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::s
   std::vector<std::string> files;
   std::set<std::string> indexes;
   for (const std::string& path : paths) {
-    ANYORDER_ASSIGN_OR_RETURN(std::string file, Representative(path));
+    ASSIGN_OR_RETURN(std::string file, Representative(path));
     // `--tokens data/*` names both files of a pair.
     if (EndsIn(file, ".idx") && !indexes.insert(file).second) continue;
     files.push_back(std::move(file));
@@ -134,10 +132,9 @@ absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::s
 absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path,
                                                          const TokenOptions& options) {
   if (IsJsonIds(path)) return OpenJsonIds(path, options);
-  ANYORDER_ASSIGN_OR_RETURN(RangeFile file, RangeFile::Open(path));
+  ASSIGN_OR_RETURN(RangeFile file, RangeFile::Open(path));
   std::string start;
-  ANYORDER_RETURN_IF_ERROR(
-      file.Read(0, std::min<uint64_t>(file.size(), kMegatronMagic.size()), start));
+  RETURN_IF_ERROR(file.Read(0, std::min<uint64_t>(file.size(), kMegatronMagic.size()), start));
   const bool is_numpy = start.starts_with(std::string(kNumpyMagic));
   if (EndsIn(path, ".npy") && !is_numpy) {
     return BadTokenFile(path, "it does not begin as .npy files do; save it again with numpy.save");

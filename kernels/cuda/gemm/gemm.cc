@@ -38,10 +38,10 @@ GemmEngine::GemmEngine(Runtime& runtime)
 absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
   // SumApart's, too.
   const int64_t partials = ColumnSumScratchElements(rows, columns) * SizeOf(DType::kFloat32);
-  ANYORDER_RETURN_IF_ERROR(workspaces_->Reserve(std::max(workspace_bytes(), partials), stream));
+  RETURN_IF_ERROR(workspaces_->Reserve(std::max(workspace_bytes(), partials), stream));
   // Biases of a batch of two begin at whole multiples.
   const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
-  ANYORDER_RETURN_IF_ERROR(biases_->Reserve(bytes, stream));
+  RETURN_IF_ERROR(biases_->Reserve(bytes, stream));
   return sums_->Reserve(bytes, stream);
 }
 

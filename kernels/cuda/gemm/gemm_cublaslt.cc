@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<CublasLtGemm>> CublasLtGemm::Create(Runtime& runt
   }
   gemm->table_.chip = absl::StrCat(device.name, ", sm_", device.chip);
   gemm->table_.library = static_cast<int64_t>(lt.GetVersion());
-  if (!options.table.empty()) ANYORDER_RETURN_IF_ERROR(gemm->ReadTable());
+  if (!options.table.empty()) RETURN_IF_ERROR(gemm->ReadTable());
   return gemm;
 }
 
@@ -62,7 +62,7 @@ absl::Status CublasLtGemm::ReadTable() {
   absl::StatusOr<GemmTable> found = ReadGemmTable(table_path_);
   if (absl::IsNotFound(found.status())) return absl::OkStatus();
   if (absl::IsFailedPrecondition(found.status())) return ReadTableBeside(found.status().message());
-  ANYORDER_RETURN_IF_ERROR(found.status());
+  RETURN_IF_ERROR(found.status());
   if (!AreOfOneKind(*found, table_))
     return ReadTableBeside(Difference(table_path_, *found, table_));
   table_.algorithms = std::move(found->algorithms);
@@ -74,7 +74,7 @@ absl::Status CublasLtGemm::ReadTableBeside(absl::string_view why) {
   absl::StatusOr<GemmTable> found = ReadGemmTable(table_path_);
   const bool is_there = !absl::IsNotFound(found.status());
   if (is_there) {
-    ANYORDER_RETURN_IF_ERROR(found.status());
+    RETURN_IF_ERROR(found.status());
     if (!AreOfOneKind(*found, table_)) {
       return FailedPrecondition(Difference(table_path_, *found, table_), "; move it away");
     }

@@ -7,19 +7,19 @@ namespace anyorder::kernels::cuda {
 
 absl::StatusOr<std::unique_ptr<GemmEngine>> MakeGemmEngine(Runtime& runtime,
                                                            const GemmOptions& options) {
-  ANYORDER_ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
+  ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
   return CublasLtGemm::Create(runtime, *lt, options);
 }
 
 absl::Status TuneGemms(const std::string& path, const std::function<void()>& begin,
                        const std::function<void(const TunedGemm&)>& report) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, OpenDevice(0));
-  ANYORDER_ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
-  ANYORDER_ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Runtime> runtime, OpenDevice(0));
+  ASSIGN_OR_RETURN(const GemmTable table, ReadGemmTable(path));
+  ASSIGN_OR_RETURN(const CublasLt* const lt, LoadCublasLt());
   // Only Tune writes.
   const GemmOptions options{.table = path, .writes_table = false};
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
-                            CublasLtGemm::Create(*runtime, *lt, options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<CublasLtGemm> gemm,
+                   CublasLtGemm::Create(*runtime, *lt, options));
   if (gemm->table_path() != path) {
     return FailedPrecondition("'", path, "' is for ", table.chip, " and cuBLASLt ", table.library,
                               ", not for this machine; tune it there, or '", gemm->table_path(),

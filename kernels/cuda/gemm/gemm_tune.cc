@@ -198,7 +198,7 @@ absl::Status CublasLtGemm::Tune(const std::function<void(const TunedGemm&)>& rep
   GemmTable tuned = table_;
   for (auto& [key, pinned] : tuned.algorithms) {
     const int64_t bytes = OperandBytes(key);
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         void* const data,
         runtime().AllocateDevice(bytes + kRepeats * static_cast<int64_t>(sizeof(DigestValue))));
     FillRandom(runtime(), static_cast<char*>(data), bytes);

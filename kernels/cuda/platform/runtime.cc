@@ -98,7 +98,7 @@ absl::Status StreamScratch::Reserve(int64_t bytes, StreamView stream) {
   ANYORDER_CHECK(!runtime_.IsCapturing(runtime_.Resolve(stream)))
       << "an operation needs " << bytes << " bytes of scratch for the first time inside of a graph";
   Free(block);
-  ANYORDER_ASSIGN_OR_RETURN(block.data, runtime_.AllocateDevice(bytes));
+  ASSIGN_OR_RETURN(block.data, runtime_.AllocateDevice(bytes));
   block.bytes = bytes;
   return absl::OkStatus();
 }

@@ -404,16 +404,16 @@ absl::StatusOr<DeviceProperties> DescribeDevice(int device) {
 }
 
 absl::Status CheckFirstDevice() {
-  ANYORDER_RETURN_IF_ERROR(CountDevices().status());
-  ANYORDER_ASSIGN_OR_RETURN(const DeviceProperties properties, DescribeDevice(0));
+  RETURN_IF_ERROR(CountDevices().status());
+  ASSIGN_OR_RETURN(const DeviceProperties properties, DescribeDevice(0));
   return CheckChip(properties);
 }
 
 absl::StatusOr<std::unique_ptr<Runtime>> OpenDevice(int device) {
-  ANYORDER_ASSIGN_OR_RETURN(const int count, CountDevices());
+  ASSIGN_OR_RETURN(const int count, CountDevices());
   ANYORDER_CHECK(device >= 0 && device < count) << "GPU " << device << " of " << count;
-  ANYORDER_ASSIGN_OR_RETURN(DeviceProperties properties, DescribeDevice(device));
-  ANYORDER_RETURN_IF_ERROR(CheckChip(properties));
+  ASSIGN_OR_RETURN(DeviceProperties properties, DescribeDevice(device));
+  RETURN_IF_ERROR(CheckChip(properties));
   cudaError_t status = cudaSetDevice(device);
   // Waits sleep: ranks share their cores with loaders, the checkpoint service and MPI.
   if (status == cudaSuccess) status = cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync);

@@ -17,7 +17,7 @@ Staging::~Staging() {
 }
 
 absl::Status Staging::Prepare() {
-  ANYORDER_ASSIGN_OR_RETURN(void* const ring, runtime_.AllocatePinned(kChunkBytes * kChunks));
+  ASSIGN_OR_RETURN(void* const ring, runtime_.AllocatePinned(kChunkBytes * kChunks));
   ring_ = static_cast<char*>(ring);
   for (int i = 0; i < kChunks; ++i) {
     Chunk chunk;

@@ -33,8 +33,8 @@ constexpr char kModulation[] = "adaLN_modulation.";
 absl::StatusOr<std::vector<double>> ApplyDense(const HfFamily::TensorReader& read,
                                                const std::string& name,
                                                const std::vector<double>& input) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> weight, read(name + "weight"));
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<float> bias, read(name + "bias"));
+  ASSIGN_OR_RETURN(const std::vector<float> weight, read(name + "weight"));
+  ASSIGN_OR_RETURN(const std::vector<float> bias, read(name + "bias"));
   std::vector<double> output(bias.begin(), bias.end());
   for (size_t row = 0; row < output.size(); ++row) {
     for (size_t i = 0; i < input.size(); ++i)
@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<double>> NoiseLevel(const HfFamily::TensorReader& rea
   std::vector<double> level(kFrequencies, 0.0);
   std::fill_n(level.begin(), kFrequencies / 2, 1.0);
   for (const char* layer : {"backbone.sigma_map.mlp.0.", "backbone.sigma_map.mlp.2."}) {
-    ANYORDER_ASSIGN_OR_RETURN(level, ApplyDense(read, layer, level));
+    ASSIGN_OR_RETURN(level, ApplyDense(read, layer, level));
     for (double& value : level) value /= 1 + std::exp(-value);  // SiLU
   }
   return level;
@@ -252,7 +252,7 @@ void Dit::FitTensors(const HfConfig& config, TensorTable& tensors) const {
 absl::Status Dit::Fold(const HfConfig& config, const ParameterLayout& layout,
                        const TensorReader& read, float* flat) const {
   if (config.condition_dim == 0) return absl::OkStatus();
-  ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> level, NoiseLevel(read));
+  ASSIGN_OR_RETURN(const std::vector<double> level, NoiseLevel(read));
   const int64_t dim = config.model.model_dim;
   // x * (1 + scale) + shift behind a LayerNorm, from the modulation's values on.
   const auto fold_norm = [&](const std::string& norm, std::span<const double> modulation) {
@@ -262,7 +262,7 @@ absl::Status Dit::Fold(const HfConfig& config, const ParameterLayout& layout,
   };
   for (int64_t layer = 0; layer < config.model.num_layers; ++layer) {
     const std::string ours = absl::StrCat("transformer.layer.", layer, ".");
-    ANYORDER_ASSIGN_OR_RETURN(
+    ASSIGN_OR_RETURN(
         const std::vector<double> values,
         ApplyDense(read, absl::StrCat("backbone.blocks.", layer, ".", kModulation), level));
     const std::span<const double> modulation(values);
@@ -272,9 +272,8 @@ absl::Status Dit::Fold(const HfConfig& config, const ParameterLayout& layout,
     for (const char* part : {"ff.layer_2.weight", "ff.layer_2.bias"})
       ScaleRows(layout.Find(ours + part), modulation.subspan(5 * dim, dim), 0.0, flat);
   }
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::vector<double> last,
-      ApplyDense(read, absl::StrCat("backbone.output_layer.", kModulation), level));
+  ASSIGN_OR_RETURN(const std::vector<double> last,
+                   ApplyDense(read, absl::StrCat("backbone.output_layer.", kModulation), level));
   fold_norm("transformer.layer_norm", last);
   return absl::OkStatus();
 }

@@ -23,11 +23,11 @@ class LengthSearch {
     Lengths start = bounds_.known;
     for (size_t b = 0; b < start.size(); ++b)
       if (start[b] == 0) start[b] = bounds_.least[b];
-    ANYORDER_RETURN_IF_ERROR(Try({start}));
+    RETURN_IF_ERROR(Try({start}));
     for (int sweep = 0; sweep < kMostSweeps; ++sweep) {
       const Lengths before = best_;
       for (size_t b = 0; b < start.size(); ++b)
-        if (bounds_.known[b] == 0) ANYORDER_RETURN_IF_ERROR(Try(LengthsOf(b)));
+        if (bounds_.known[b] == 0) RETURN_IF_ERROR(Try(LengthsOf(b)));
       if (best_ == before) break;
     }
     return best_;
@@ -51,7 +51,7 @@ class LengthSearch {
     for (const Lengths& lengths : wanted)
       if (tried_.insert(lengths).second) fresh.push_back(lengths);
     if (fresh.empty()) return absl::OkStatus();
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> scores, try_all_(fresh));
+    ASSIGN_OR_RETURN(const std::vector<double> scores, try_all_(fresh));
     for (size_t i = 0; i < fresh.size(); ++i) {
       if (!best_.empty() && scores[i] <= best_score_) continue;
       best_ = fresh[i];

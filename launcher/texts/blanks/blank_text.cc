@@ -33,7 +33,7 @@ class BlankTextParser {
       : rest_(text), most_tokens_(most_tokens) {}
 
   absl::StatusOr<BlankText> Parse() {
-    while (!rest_.empty()) ANYORDER_RETURN_IF_ERROR(ParseNext());
+    while (!rest_.empty()) RETURN_IF_ERROR(ParseNext());
     const SourcePart* words = nullptr;
     const SourcePart* blank = nullptr;
     for (const SourcePart* gap : text_.gaps())

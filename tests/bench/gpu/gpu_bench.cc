@@ -82,17 +82,16 @@ bool ParseGroup(const std::string& word, std::string* group) {
 absl::StatusOr<Options> OptionsOf(int argc, char** argv) {
   Options options;
   std::string groups, batches, sizes;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        {{"--groups", &groups},
-                                         {"--batches", &batches},
-                                         {"--sizes", &sizes},
-                                         {"--samples", &options.samples, 1}}));
-  ANYORDER_RETURN_IF_ERROR(SetList("--groups", groups,
-                                   "some of ceilings,steps,attention,rows,gemms,step_once",
-                                   ParseGroup, &options.groups));
-  ANYORDER_RETURN_IF_ERROR(
-      SetList("--batches", batches, "1 or more", ParseBatch, &options.batches));
-  ANYORDER_RETURN_IF_ERROR(SetList("--sizes", sizes, "base, large", ParseSize, &options.sizes));
+  RETURN_IF_ERROR(ParseOptions(argc, argv,
+                               {{"--groups", &groups},
+                                {"--batches", &batches},
+                                {"--sizes", &sizes},
+                                {"--samples", &options.samples, 1}}));
+  RETURN_IF_ERROR(SetList("--groups", groups,
+                          "some of ceilings,steps,attention,rows,gemms,step_once", ParseGroup,
+                          &options.groups));
+  RETURN_IF_ERROR(SetList("--batches", batches, "1 or more", ParseBatch, &options.batches));
+  RETURN_IF_ERROR(SetList("--sizes", sizes, "base, large", ParseSize, &options.sizes));
   return options;
 }
 
@@ -138,12 +137,11 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
 }
 
 absl::Status Run(int argc, char** argv) {
-  ANYORDER_ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
-  ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned,
-                            kernels::cuda::OpenDevice(0));
+  ASSIGN_OR_RETURN(const Options options, OptionsOf(argc, argv));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> owned, kernels::cuda::OpenDevice(0));
   kernels::cuda::Runtime& runtime = *owned;
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
-                            kernels::cuda::MakeCudaBackend(std::move(owned), {}));
+  ASSIGN_OR_RETURN(const std::unique_ptr<kernels::Backend> backend,
+                   kernels::cuda::MakeCudaBackend(std::move(owned), {}));
   EventTimer timer(runtime);
   Bench bench(*backend, timer, static_cast<int>(options.samples), kSampleMs, std::cout);
   PrintDevice(bench, runtime);

@@ -60,12 +60,11 @@ class PreparedStep {
                                                               const XlnetSize& size, int64_t batch,
                                                               double dropout) {
     const ModelConfig model = ModelOf(size, dropout);
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                              MakeObjective("permutation_lm", model, SamplingOf(size)));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                     MakeObjective("permutation_lm", model, SamplingOf(size)));
     auto prepared = std::make_unique<PreparedStep>();
-    ANYORDER_ASSIGN_OR_RETURN(
-        prepared->learner_,
-        Learner::Create(model, size.vocab, objective->Shape(batch), /*seed=*/1, backend));
+    ASSIGN_OR_RETURN(prepared->learner_, Learner::Create(model, size.vocab, objective->Shape(batch),
+                                                         /*seed=*/1, backend));
     for (int step = 0; step < kBatches; ++step)
       prepared->batches_.push_back(DrawBatch(*objective, size, batch, step));
     return prepared;
@@ -120,14 +119,14 @@ void PrintStep(Bench& bench, const std::string& name, const XlnetSize& size, int
 // Steps between the marks, after some to get warm.
 absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& size, int64_t batch,
                        double dropout, int samples, const ProfilerMarks& marks) {
-  ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
-                            PreparedStep::Create(bench.backend(), size, batch, dropout));
+  ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
+                   PreparedStep::Create(bench.backend(), size, batch, dropout));
   for (int i = 0; i < kWarmUp; ++i) step->Run();
   std::vector<double> seconds;
   marks.begin();
   for (int sample = 0; sample < samples; ++sample) seconds.push_back(step->Run());
   marks.end();
-  ANYORDER_RETURN_IF_ERROR(step->Check(name));
+  RETURN_IF_ERROR(step->Check(name));
   PrintStep(bench, name, size, batch, seconds, step->loss());
   return absl::OkStatus();
 }

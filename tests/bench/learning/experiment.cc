@@ -48,19 +48,18 @@ Batch Experiment::MakeBatch(const Objective& objective, uint64_t seed, int64_t s
 }
 
 absl::Status Experiment::Run() {
-  ANYORDER_ASSIGN_OR_RETURN(
-      backend_, kernels::MakeCpuBackend({.num_threads = static_cast<int>(common_.threads)}));
-  ANYORDER_ASSIGN_OR_RETURN(objective_, ObjectiveOf(model_));
-  ANYORDER_ASSIGN_OR_RETURN(
-      learner_, Learner::Create(model_, vocab_size_, objective_->Shape(common_.lanes), common_.seed,
-                                *backend_));
+  ASSIGN_OR_RETURN(backend_,
+                   kernels::MakeCpuBackend({.num_threads = static_cast<int>(common_.threads)}));
+  ASSIGN_OR_RETURN(objective_, ObjectiveOf(model_));
+  ASSIGN_OR_RETURN(learner_, Learner::Create(model_, vocab_size_, objective_->Shape(common_.lanes),
+                                             common_.seed, *backend_));
   OptimizerConfig optimizer = {.learning_rate = common_.learning_rate,
                                .warmup_steps = common_.steps / 10,
                                .weight_decay = 0.0,
                                .bias_correction = true};
   double loss = 0;
   for (int64_t step = 0; step < common_.steps; ++step) {
-    if (step % common_.every == 0) ANYORDER_RETURN_IF_ERROR(Report(step, loss));
+    if (step % common_.every == 0) RETURN_IF_ERROR(Report(step, loss));
     loss = learner_->Step(MakeBatch(*objective_, common_.seed, step), optimizer, common_.steps);
   }
   return Report(common_.steps, loss);

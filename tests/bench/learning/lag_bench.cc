@@ -107,8 +107,8 @@ class LagBench final : public Experiment {
   absl::StatusOr<std::vector<double>> Evaluate(int64_t mem_len) {
     ModelConfig model = model_;
     model.mem_len = mem_len;
-    ANYORDER_ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, ObjectiveOf(model));
-    ANYORDER_ASSIGN_OR_RETURN(MemoryRunner runner, MakeEvaluator(model, *objective));
+    ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, ObjectiveOf(model));
+    ASSIGN_OR_RETURN(MemoryRunner runner, MakeEvaluator(model, *objective));
     const int64_t first =
         (std::max(options_.text.lag, mem_len) + options_.seq_len - 1) / options_.seq_len;
     std::vector<double> sums(static_cast<size_t>(options_.seq_len));
@@ -123,7 +123,7 @@ class LagBench final : public Experiment {
   }
 
   absl::Status ReportWithMemory(int64_t mem_len) {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(mem_len));
+    ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(mem_len));
     std::cout << absl::StrFormat(
                      "{\"bench\": \"lag_longer\", \"positions\": \"%s\", \"mem_len\": %d, "
                      "\"eval_mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
@@ -135,7 +135,7 @@ class LagBench final : public Experiment {
   }
 
   absl::Status Report(int64_t step, double train_loss) override {
-    ANYORDER_ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(options_.mem_len));
+    ASSIGN_OR_RETURN(const std::vector<double> losses, Evaluate(options_.mem_len));
     std::string line = absl::StrFormat(
         "{\"bench\": \"lag\", \"mem_len\": %d, \"lag\": %d, \"seq_len\": %d, \"seed\": %d, "
         "\"step\": %d, \"train_loss\": %.5f, \"loss\": %.5f",
@@ -153,7 +153,7 @@ class LagBench final : public Experiment {
     }
     std::cout << line << "}" << std::endl;
     for (int64_t times = 1; options_.longer > 0 && IsLast(step) && times <= 8; times *= 2)
-      ANYORDER_RETURN_IF_ERROR(ReportWithMemory(times * options_.mem_len));
+      RETURN_IF_ERROR(ReportWithMemory(times * options_.mem_len));
     return absl::OkStatus();
   }
 
@@ -165,14 +165,14 @@ absl::Status RunProgram(int argc, char** argv) {
   options.objective = "causal_lm";
   options.seq_len = 16;
   options.lanes = 32;
-  ANYORDER_RETURN_IF_ERROR(options.Parse(argc, argv,
-                                         {{"--mem", &options.mem_len},
-                                          {"--lag", &options.text.lag, 1},
-                                          {"--eval-steps", &options.eval_batches},
-                                          {"--symbols", &options.text.symbols, 2},
-                                          {"--copies", &options.text.copies},
-                                          {"--positions", &options.positions},
-                                          {"--longer", &options.longer}}));
+  RETURN_IF_ERROR(options.Parse(argc, argv,
+                                {{"--mem", &options.mem_len},
+                                 {"--lag", &options.text.lag, 1},
+                                 {"--eval-steps", &options.eval_batches},
+                                 {"--symbols", &options.text.symbols, 2},
+                                 {"--copies", &options.text.copies},
+                                 {"--positions", &options.positions},
+                                 {"--longer", &options.longer}}));
   if (options.text.copies < 0 || options.text.copies >= 1)
     return absl::InvalidArgumentError("--copies must be in [0, 1)");
   if (options.positions != "learned" && options.positions != "relative")

@@ -166,7 +166,7 @@ class NeighbourBench final : public Experiment {
   }
 
   absl::Status Report(int64_t step, double) override {
-    ANYORDER_ASSIGN_OR_RETURN(MemoryRunner evaluator, MakeEvaluator(model_, *objective_));
+    ASSIGN_OR_RETURN(MemoryRunner evaluator, MakeEvaluator(model_, *objective_));
     Sums sums;
     for (int64_t i = 0; i < options_.eval_batches; ++i) {
       const Batch batch = MakeBatch(*objective_, options_.seed, kFirstEvalStep + i);
@@ -196,10 +196,10 @@ absl::Status RunProgram(int argc, char** argv) {
   options.eval_batches = 16;
   options.steps = 1500;
   options.every = 250;
-  ANYORDER_RETURN_IF_ERROR(options.Parse(argc, argv,
-                                         {{"--objective", &options.objective},
-                                          {"--eval-batches", &options.eval_batches},
-                                          {"--symbols", &options.text.symbols, 2}}));
+  RETURN_IF_ERROR(options.Parse(argc, argv,
+                                {{"--objective", &options.objective},
+                                 {"--eval-batches", &options.eval_batches},
+                                 {"--symbols", &options.text.symbols, 2}}));
   if (options.objective != "gpt" && options.objective != "bert")
     return absl::InvalidArgumentError("--objective must be gpt or bert");
   return NeighbourBench(options).Run();

@@ -253,7 +253,7 @@ class PairBench final : public Experiment {
   }
 
   absl::Status Report(int64_t step, double train_loss) override {
-    ANYORDER_ASSIGN_OR_RETURN(MemoryRunner evaluator, MakeEvaluator(model_, *objective_));
+    ASSIGN_OR_RETURN(MemoryRunner evaluator, MakeEvaluator(model_, *objective_));
     NameLosses ordered;
     NameLosses unordered;
     for (int64_t i = 0; i < options_.eval_batches; ++i) {
@@ -295,13 +295,13 @@ class PairBench final : public Experiment {
 absl::Status RunProgram(int argc, char** argv) {
   Options options;
   options.objective = "permutation_lm";
-  ANYORDER_RETURN_IF_ERROR(options.Parse(argc, argv,
-                                         {{"--objective", &options.objective},
-                                          {"--eval-batches", &options.eval_batches},
-                                          {"--firsts", &options.text.firsts},
-                                          {"--branches", &options.text.branches, 1},
-                                          {"--mask-token-prob", &options.mask_token_prob},
-                                          {"--random-token-prob", &options.random_token_prob}}));
+  RETURN_IF_ERROR(options.Parse(argc, argv,
+                                {{"--objective", &options.objective},
+                                 {"--eval-batches", &options.eval_batches},
+                                 {"--firsts", &options.text.firsts},
+                                 {"--branches", &options.text.branches, 1},
+                                 {"--mask-token-prob", &options.mask_token_prob},
+                                 {"--random-token-prob", &options.random_token_prob}}));
   if (options.seq_len % 16 != 0 || options.seq_len == 0 ||
       options.text.branches > options.text.firsts) {
     return absl::InvalidArgumentError(

@@ -45,21 +45,20 @@ double Total(const Counts& counts) { return std::accumulate(counts.begin(), coun
 absl::StatusOr<Counts> CountTokens(const data::Dataset& text) {
   Counts counts(text.index().vocab_size);
   std::vector<int32_t> tokens(static_cast<size_t>(text.num_tokens()));
-  ANYORDER_RETURN_IF_ERROR(text.ReadTokens(0, text.num_tokens(), tokens.data()));
+  RETURN_IF_ERROR(text.ReadTokens(0, text.num_tokens(), tokens.data()));
   for (const int32_t token : tokens) counts[token] += 1;
   return counts;
 }
 
 // One pass over the text, as evaluation reads it.
 absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const Options& options) {
-  ANYORDER_ASSIGN_OR_RETURN(
-      const std::unique_ptr<data::Sampler> sampler,
-      data::Sampler::Create(text, options.sampling, SampleKind::kPairs,
-                            static_cast<uint64_t>(options.seed), options.lanes));
+  ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
+                   data::Sampler::Create(text, options.sampling, SampleKind::kPairs,
+                                         static_cast<uint64_t>(options.seed), options.lanes));
   Counts counts(text.index().vocab_size);
   for (int64_t step = 0; step < sampler->steps_per_epoch(); ++step) {
     for (int64_t lane = 0; lane < options.lanes; ++lane) {
-      ANYORDER_ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
+      ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
       for (size_t slot = 0; slot < sample.tokens.size(); ++slot) {
         if (sample.is_masked[slot] != 0 && sample.is_functional[slot] == 0)
           counts[sample.tokens[slot]] += 1;
@@ -84,26 +83,26 @@ absl::Status RunProgram(int argc, char** argv) {
   SamplingConfig& sampling = options.sampling;
   sampling.seq_len = 128;
   sampling.num_predict = 21;
-  ANYORDER_RETURN_IF_ERROR(ParseOptions(argc, argv,
-                                        {{"--train", &options.train},
-                                         {"--heldout", &options.heldout},
-                                         {"--seq-len", &sampling.seq_len},
-                                         {"--num-predict", &sampling.num_predict},
-                                         {"--mask-alpha", &sampling.mask_alpha},
-                                         {"--spans", &options.spans},
-                                         {"--lanes", &options.lanes},
-                                         {"--seed", &options.seed}}));
+  RETURN_IF_ERROR(ParseOptions(argc, argv,
+                               {{"--train", &options.train},
+                                {"--heldout", &options.heldout},
+                                {"--seq-len", &sampling.seq_len},
+                                {"--num-predict", &sampling.num_predict},
+                                {"--mask-alpha", &sampling.mask_alpha},
+                                {"--spans", &options.spans},
+                                {"--lanes", &options.lanes},
+                                {"--seed", &options.seed}}));
   if (options.spans != "subword" && options.spans != "single")
     return absl::InvalidArgumentError("--spans must be subword or single");
   sampling.spans = options.spans == "single" ? SpanKind::kSingle : SpanKind::kSubword;
   sampling.reuse_len = sampling.perm_size = sampling.seq_len / 2;
-  ANYORDER_ASSIGN_OR_RETURN(const auto train, data::Dataset::Open(options.train));
-  ANYORDER_ASSIGN_OR_RETURN(const auto heldout, data::Dataset::Open(options.heldout));
+  ASSIGN_OR_RETURN(const auto train, data::Dataset::Open(options.train));
+  ASSIGN_OR_RETURN(const auto heldout, data::Dataset::Open(options.heldout));
   if (train->index().vocab_size != heldout->index().vocab_size)
     return absl::InvalidArgumentError("--train and --heldout have different vocabularies");
-  ANYORDER_ASSIGN_OR_RETURN(const Counts seen, CountTokens(*train));
-  ANYORDER_ASSIGN_OR_RETURN(const Counts tokens, CountTokens(*heldout));
-  ANYORDER_ASSIGN_OR_RETURN(const Counts targets, CountTargets(*heldout, options));
+  ASSIGN_OR_RETURN(const Counts seen, CountTokens(*train));
+  ASSIGN_OR_RETURN(const Counts tokens, CountTokens(*heldout));
+  ASSIGN_OR_RETURN(const Counts targets, CountTargets(*heldout, options));
   std::cout << absl::StrFormat(
                    "{\"bench\": \"unigram\", \"spans\": \"%s\", \"num_predict\": %d, "
                    "\"vocab_size\": %d, \"train_tokens\": %d, \"heldout_tokens\": %d, "

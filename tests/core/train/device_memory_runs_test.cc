@@ -199,10 +199,9 @@ class DeviceShortageTest : public TrainerTest {
   }
   absl::Status TrainWith(int64_t memory_bytes, bool reserves = true) {
     make_backend_ = [=]() -> absl::StatusOr<BackendPtr> {
-      ANYORDER_ASSIGN_OR_RETURN(
-          BackendPtr backend,
-          kernels::cuda::MakeCudaBackend(
-              kernels::cuda::emulation::MakeEmulatedRuntime({{}, memory_bytes}), {}));
+      ASSIGN_OR_RETURN(BackendPtr backend,
+                       kernels::cuda::MakeCudaBackend(
+                           kernels::cuda::emulation::MakeEmulatedRuntime({{}, memory_bytes}), {}));
       if (!reserves) backend = std::make_unique<Unreserved>(std::move(backend));
       return backend;
     };

@@ -70,8 +70,7 @@ class Diary final : public testing::ForwardingBackend {
     ForwardingBackend::Synchronize(stream);
   }
   absl::StatusOr<std::unique_ptr<kernels::Event>> MakeEvent() override {
-    ANYORDER_ASSIGN_OR_RETURN(std::unique_ptr<kernels::Event> event,
-                              ForwardingBackend::MakeEvent());
+    ASSIGN_OR_RETURN(std::unique_ptr<kernels::Event> event, ForwardingBackend::MakeEvent());
     return std::make_unique<Entry>(std::move(event), text_);
   }
 

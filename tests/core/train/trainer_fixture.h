@@ -176,8 +176,8 @@ class TrainerTest : public ::testing::Test {
       options.first_step_patience = first_step_patience_;
       options.make_backend =
           [&](const kernels::CpuBackendOptions& cpu) -> absl::StatusOr<BackendPtr> {
-        ANYORDER_ASSIGN_OR_RETURN(BackendPtr backend,
-                                  make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
+        ASSIGN_OR_RETURN(BackendPtr backend,
+                         make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
         if (fault && fault->rank == communicator.rank()) {
           backend = std::make_unique<FaultyBackend>(
               std::move(backend), *fault, dist::LeafRange(kLanes, ranks, fault->rank).size(),
@@ -226,7 +226,7 @@ class TrainerTest : public ::testing::Test {
     return ckpt::Checkpoint::Open(ckpt::CheckpointPath(RunDir(ranks), step));
   }
   absl::StatusOr<TrainMetadata> Saved(int ranks, int64_t step) const {
-    ANYORDER_ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenCheckpoint(ranks, step));
+    ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenCheckpoint(ranks, step));
     return ParseMetadata(checkpoint.metadata_json());
   }
   std::string Digest(int ranks, int64_t step) const {

@@ -46,7 +46,7 @@ class FakeTextService : public TextService {
     BeginCall(requests.size());
     std::vector<std::vector<Completion>> results;
     for (const CompletionRequest& request : requests) {
-      ANYORDER_RETURN_IF_ERROR(Check(request.prompt, "prompt"));
+      RETURN_IF_ERROR(Check(request.prompt, "prompt"));
       for (int64_t s = 0; s < request.samples; ++s)
         (s == 0 ? results.emplace_back() : results.back()).push_back(CompleteOne(request, s));
     }
@@ -59,7 +59,7 @@ class FakeTextService : public TextService {
     BeginCall(requests.size());
     std::vector<std::vector<FilledText>> results;
     for (const FillRequest& request : requests) {
-      ANYORDER_RETURN_IF_ERROR(Check(request.text, "text"));
+      RETURN_IF_ERROR(Check(request.text, "text"));
       if (!absl::StrContains(request.text, "___"))
         return InvalidArgument("request ", results.size() + 1, ": 'text' has no blank");
       results.emplace_back();
@@ -74,7 +74,7 @@ class FakeTextService : public TextService {
     BeginCall(requests.size());
     std::vector<TextScore> results;
     for (const ScoreRequest& request : requests) {
-      ANYORDER_RETURN_IF_ERROR(Check(request.continuation, "continuation"));
+      RETURN_IF_ERROR(Check(request.continuation, "continuation"));
       const auto words = static_cast<int64_t>(Words(request.continuation).size());
       const auto context = static_cast<int64_t>(Words(request.context).size());
       if (words + std::max<int64_t>(1, context) > facts_.seq_len)

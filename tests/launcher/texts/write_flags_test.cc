@@ -55,7 +55,7 @@ absl::StatusOr<WriteOptions> OnCommandLine(const Given& given) {
   std::vector<std::string> words;
   for (const auto& [key, value] : given)
     words.push_back(absl::StrCat("--", Dashed(key), value == "true" ? "" : "=" + value));
-  ANYORDER_RETURN_IF_ERROR(Parse(app, words));
+  RETURN_IF_ERROR(Parse(app, words));
   return OptionsOf(flags, AllMethods());
 }
 
@@ -73,7 +73,7 @@ absl::StatusOr<WriteOptions> InJson(const Given& given) {
   ObjectReader reader(object);
   WriteOptions options;
   ReadWriteOptions(reader, AllMethods(), options);
-  ANYORDER_RETURN_IF_ERROR(reader.End());
+  RETURN_IF_ERROR(reader.End());
   return options;
 }
 
