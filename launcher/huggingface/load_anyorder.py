@@ -153,7 +153,9 @@ class Anyorder(torch.nn.Module):
         segments = torch.zeros_like(positions) if segments is None else segments
         if visible is None:
             visible = torch.ones(batch, positions.shape[1], held + slots, dtype=torch.bool, device=device)
-            visible = visible.tril(held) if self.config["objective"] in ("causal_lm", "gpt", "gpt_finetuning", "sigma_gpt") else visible
+            # Exports of November 2026 have no "causal".
+            causal = self.config.get("causal", self.config["objective"] in ("causal_lm", "gpt", "gpt_finetuning", "sigma_gpt"))
+            visible = visible.tril(held) if causal else visible
         keys, old = visible.shape[2] - held, torch.arange(-held, 0, device=device).expand(batch, -1)
         cols = torch.cat([old, positions[:, :keys]], 1)
         distance, sign = positions[:, :, None] - cols[:, None, :], 1 if backward is None else 1 - 2 * backward.long()[:, None]

@@ -6,6 +6,7 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
+#include "core/objective/objective_traits.h"
 #include "launcher/huggingface/families/config_reader.h"
 
 namespace anyorder::launcher {
@@ -62,9 +63,12 @@ Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
   const ModelConfig& network = model.config.model;
   ASSIGN_OR_RETURN(const Json windows, WindowsJson(network));
+  ASSIGN_OR_RETURN(const ObjectiveTraits* const traits,
+                   ObjectiveNamed(model.config.objective.name));
   const Json json = {{"model_type", kAnyorderModelType},
                      {"format_version", 1},
                      {"objective", model.config.objective.name},
+                     {"causal", traits->has(ObjectiveTraits::kCausal)},
                      {"step", model.step},
                      {"torch_dtype", TorchName(model.dtype)},
                      {"vocab_size", model.vocab_size},

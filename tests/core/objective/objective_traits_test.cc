@@ -6,7 +6,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -15,7 +14,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "core/base/whole_file.h"
 #include "core/objective/objective.h"
 #include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
@@ -163,18 +161,6 @@ TEST(ObjectiveTraitsTest, ObjectivesTakeWhatTheirTraitsSayAndRefuseTheRest) {
           << traits.name << " " << name;
     }
   }
-}
-
-// The exported loader is Python, and config.json tells it the objective's name.
-TEST(ObjectiveTraitsTest, TheExportedLoaderKnowsTheCausalOnes) {
-  std::vector<std::string> causal;
-  for (const ObjectiveTraits& traits : Objectives())
-    if (traits.has(ObjectiveTraits::kCausal))
-      causal.push_back(absl::StrCat("\"", traits.name, "\""));
-  EXPECT_THAT(ReadWholeFile(absl::StrCat(std::getenv("ANYORDER_SOURCE"),
-                                         "/launcher/huggingface/load_anyorder.py"))
-                  .value(),
-              HasSubstr(absl::StrCat("in (", absl::StrJoin(causal, ", "), ")")));
 }
 
 TEST(ObjectiveTraitsTest, SystemsAndSpellingsMeanTheRegisteredName) {

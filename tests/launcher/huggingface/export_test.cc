@@ -83,6 +83,7 @@ TEST_F(ExportTest, RunsThatXlnetCannotBeGiveTheirWeightsUnderTheirNames) {
   const Json config = JsonOf("out/config.json");
   EXPECT_EQ(config["model_type"], "anyorder");
   EXPECT_EQ(config["objective"], "causal_lm");
+  EXPECT_EQ(config["causal"], true);
   EXPECT_EQ(config["vocab_size"], 14);
   EXPECT_EQ(config["network"]["num_layers"], 2);
   EXPECT_EQ(config["network"]["positions"], "relative");
