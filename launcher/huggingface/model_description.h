@@ -1,5 +1,5 @@
 // config.json of `export --format safetensors`: all that a loader of the tensors must know of the
-// network (README.md, "Safetensors" lists its members; load_anyorder.py reads them).
+// network (FORMAT.md lists its members; load_anyorder.py reads them).
 
 #pragma once
 

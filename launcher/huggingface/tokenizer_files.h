@@ -1,6 +1,6 @@
 // The tokenizer as Hugging Face's libraries load it, without SentencePiece or protobuf:
 // tokenizer.json (the Rust library `tokenizers`), tokenizer_config.json and
-// special_tokens_map.json. README.md, "Tokenizer", says what they reproduce.
+// special_tokens_map.json. FORMAT.md, "Tokenizer", says what they reproduce.
 
 #pragma once
 

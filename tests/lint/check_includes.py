@@ -34,7 +34,7 @@ ALLOWED = {
                          "kernels/cuda/platform"],
     "core/config": ["core/base", "kernels"],
     "core/objective": ["core/base", "core/config", "kernels"],
-    # Each of the seven: systems do not know each other.
+    # Each folder of a system: they do not know each other.
     "core/objective/SYSTEM": ["core/base", "core/config", "core/objective", "kernels"],
     "core/objective/registry": ["core/base", "core/objective", "core/objective/SYSTEM"],
     "core/network/tensors": ["core/base", "core/config", "core/objective", "kernels"],

@@ -1,5 +1,5 @@
 // Labelled examples as people write them: JSON lines, one example a line, or tables, one a row
-// (README.md, "Labelled examples").
+// (EXAMPLES.md).
 //
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
 // {a, b, label}; {context, choices, label}; {source, target}, {prompt, answer}, or answer called

@@ -1,5 +1,5 @@
 // Downstream tasks whose files `anyorder prep --task NAME` reads as they were published: which
-// tasks there are, and what reading any of them needs (README.md, "Official tasks"). A family of
+// tasks there are, and what reading any of them needs (EXAMPLES.md, "Official tasks"). A family of
 // tasks is a file of its own, which fills the table and reads.
 
 #pragma once
