@@ -9,13 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 
-#include "dist/nccl_transport.h"
 #include "dist/sharded_optimizer.h"
 #include "tests/dist/training_run.h"
-#include "tests/testing/deferred_backend.h"
 #include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fake_nccl.h"
 #include "tests/testing/fenced_backend.h"
@@ -26,10 +23,10 @@
 namespace anyorder::dist {
 namespace {
 
-using testing::DeferredBackend;
 using testing::FakeWire;
 using testing::FencedBackend;
 using testing::Lag;
+using testing::NcclRank;
 
 constexpr double kGradScale = -0.25;
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -155,11 +152,9 @@ TEST(DeviceStepsTest, LateDevicesOverNcclDecideAlike) {
     for (int ranks = 1; ranks <= 3; ++ranks) {
       FakeWire wire;
       testing::RunThreadRanks(ranks, [&](Communicator& comm) {
-        DeferredBackend backend(kernels::MakeReferenceBackend(), lag, comm.rank());
-        backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
-        const auto transport =
-            MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
-        ExpectSame(RunScript(comm, backend, transport.get(), /*looks=*/false), expected);
+        NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag);
+        ExpectSame(RunScript(comm, device.backend, device.transport.get(), /*looks=*/false),
+                   expected);
       });
     }
   }
@@ -212,17 +207,13 @@ TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
   testing::RunThreadRanks(2, [&](Communicator& comm) {
     absl::Notification gradient_is_there;
     absl::Notification outcome_is_known;
-    DeferredBackend backend(std::make_unique<HeldUpdate>(outcome_is_known), Lag::kRandom);
-    backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
-    const auto transport =
-        MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
-    const auto optimizer = ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(),
-                                                    Config(), transport.get())
-                               .value();
-    const DeviceArray<float> weights(backend, kRunElements);
-    const DeviceArray<float> gradient(backend, std::vector<float>(optimizer->owned().size(), 0.5f));
+    NcclRank device(wire, comm, std::make_unique<HeldUpdate>(outcome_is_known), Lag::kRandom);
+    const auto optimizer = StartOptimizer(comm, device.backend, Config(), device.transport.get());
+    const DeviceArray<float> weights(device.backend, kRunElements);
+    const DeviceArray<float> gradient(device.backend,
+                                      std::vector<float>(optimizer->owned().size(), 0.5f));
     optimizer->GatherWeights(weights.view());
-    backend.Run({}, [&] {
+    device.backend.Run({}, [&] {
       EXPECT_TRUE(Comes(gradient_is_there)) << "the host waited in the middle of a step";
     });
     optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());

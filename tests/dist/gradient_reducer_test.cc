@@ -18,44 +18,6 @@ constexpr int64_t kBlock = Partition::kBlockElements;
 // Four blocks, the last of them short: three ranks own unequal ranges, five leave one with nothing.
 constexpr int64_t kSize = 3 * kBlock + 77;
 
-std::vector<double> LeafScalars(int64_t leaf) {
-  RandomStream random(8, RandomPurpose::kInit, leaf, 0);
-  return {random.Normal(), random.Uniform() * 1e6};
-}
-
-struct Reduced {
-  std::vector<float> gradient;  // of all ranks, put together
-  std::vector<std::vector<double>> scalars_of_rank;
-  std::vector<int64_t> bytes_of_rank;
-};
-
-// `rounds` steps with the same leaves through one reducer; the result of the last.
-Reduced Reduce(const std::vector<std::vector<float>>& leaves, int ranks, Reduction mode,
-               int rounds = 1) {
-  const int64_t size = static_cast<int64_t>(leaves[0].size());
-  Reduced reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks),
-                  std::vector<int64_t>(ranks)};
-  testing::RunThreadRanks(ranks, [&](Communicator& comm) {
-    const auto backend = kernels::MakeReferenceBackend();
-    const GradientReducerOptions options{size, static_cast<int64_t>(leaves.size()),
-                                         /*num_scalars=*/2, mode};
-    const auto reducer = GradientReducer::Create(comm, *backend, options);
-    ASSERT_TRUE(reducer.ok()) << reducer.status();
-    const Range owned = (*reducer)->owned();
-    std::vector<double> scalars(2);
-    for (int round = 0; round < rounds; ++round) {
-      const Range mine = (*reducer)->leaves();
-      for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf)
-        (*reducer)->AddLeaf(leaf, leaves[leaf], LeafScalars(leaf));
-      (*reducer)->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
-                                absl::MakeSpan(scalars));
-    }
-    reduced.scalars_of_rank[comm.rank()] = scalars;
-    reduced.bytes_of_rank[comm.rank()] = (*reducer)->last_bytes_sent();
-  });
-  return reduced;
-}
-
 TEST(MaximalNodesTest, AreFewDisjointAndCoverTheLeaves) {
   EXPECT_EQ(MaximalNodes({0, 8}), (std::vector<TreeNode>{{3, 0}}));
   EXPECT_EQ(MaximalNodes({3, 6}), (std::vector<TreeNode>{{0, 3}, {1, 2}}));
@@ -78,11 +40,9 @@ TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
   for (const int64_t num_leaves : {1, 2, 4, 8, 16}) {
     const auto leaves = WideLeaves(0, num_leaves, num_leaves <= 8 ? kSize : 300);
     const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
-    std::vector<std::vector<double>> leaf_scalars;
-    for (int64_t leaf = 0; leaf < num_leaves; ++leaf) leaf_scalars.push_back(LeafScalars(leaf));
-    const std::vector<double> expected_scalars = TreeSum(leaf_scalars, 0, leaf_scalars.size());
+    const std::vector<double> expected_scalars = ScalarSum(num_leaves);
     for (int ranks = 1; ranks <= num_leaves; ++ranks) {
-      const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
+      const Reduced reduced = Reduce(leaves, Alone(ranks), /*num_scalars=*/2);
       EXPECT_TRUE(SameBits(reduced.gradient, expected)) << num_leaves << " on " << ranks;
       for (const std::vector<double>& scalars : reduced.scalars_of_rank)
         EXPECT_TRUE(SameBits(scalars, expected_scalars)) << num_leaves << " on " << ranks;
@@ -104,8 +64,8 @@ TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
 TEST(GradientReducerTest, BuffersServeEveryStepAnew) {
   const auto leaves = WideLeaves(0, 8, kSize);
   const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
-  EXPECT_TRUE(SameBits(Reduce(leaves, 3, Reduction::kTree, 3).gradient, expected));
-  EXPECT_TRUE(SameBits(Reduce(leaves, 2, Reduction::kTree, 3).gradient, expected));
+  for (const int ranks : {3, 2})
+    EXPECT_TRUE(SameBits(Reduce(leaves, Alone(ranks), 2, Reduction::kTree, 3).gradient, expected));
 }
 
 // More elements than one exchange window, and ranks with ranges of different length.
@@ -116,8 +76,8 @@ TEST(GradientReducerTest, LargeRangesTravelInWindows) {
     leaves[0][i] = static_cast<float>(i % 1000003);
     leaves[1][i] = 0.25f * static_cast<float>(i % 977);
   }
-  EXPECT_TRUE(SameBits(Reduce(leaves, 1, Reduction::kTree).gradient, TreeSum(leaves, 0, 2)));
-  EXPECT_TRUE(SameBits(Reduce(leaves, 2, Reduction::kTree).gradient, TreeSum(leaves, 0, 2)));
+  for (const int ranks : {1, 2})
+    EXPECT_TRUE(SameBits(Reduce(leaves, Alone(ranks), 2).gradient, TreeSum(leaves, 0, 2)));
 }
 
 // Small integers: the sum is exact in any order.
@@ -127,13 +87,14 @@ TEST(GradientReducerTest, FastModeSumsTheSameLeaves) {
     for (float& value : leaf) value = std::trunc(value);
   const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
   for (const int ranks : {1, 2, 3, 8})
-    EXPECT_TRUE(SameBits(Reduce(leaves, ranks, Reduction::kFast, 2).gradient, expected)) << ranks;
+    EXPECT_TRUE(SameBits(Reduce(leaves, Alone(ranks), 2, Reduction::kFast, 2).gradient, expected))
+        << ranks;
 }
 
 TEST(GradientReducerTest, SendsNoMoreThanARing) {
   const auto leaves = WideLeaves(0, 8, 8 * kBlock);
   for (const int ranks : {1, 2, 4, 8}) {
-    const Reduced reduced = Reduce(leaves, ranks, Reduction::kTree);
+    const Reduced reduced = Reduce(leaves, Alone(ranks), 2);
     for (const int64_t bytes : reduced.bytes_of_rank)
       EXPECT_EQ(bytes, 8 * kBlock * 4 * (ranks - 1) / ranks) << ranks;
   }
@@ -142,7 +103,7 @@ TEST(GradientReducerTest, SendsNoMoreThanARing) {
 TEST(GradientReducerTest, NanReachesTheSum) {
   auto leaves = WideLeaves(0, 4, kSize);
   leaves[2][kSize - 1] = std::nanf("");
-  const Reduced reduced = Reduce(leaves, 3, Reduction::kTree);
+  const Reduced reduced = Reduce(leaves, Alone(3), 2);
   EXPECT_TRUE(std::isnan(reduced.gradient[kSize - 1]));
   EXPECT_FALSE(std::isnan(reduced.gradient[0]));
 }

@@ -30,10 +30,11 @@ using testing::FakeWire;
 using ::testing::HasSubstr;
 using testing::Lag;
 using testing::NcclFaults;
+using testing::NcclRank;
 
-std::unique_ptr<DeferredBackend> Device(const Communicator& comm, Lag lag = Lag::kRandom) {
+std::unique_ptr<DeferredBackend> Device(const Communicator& comm) {
   auto backend =
-      std::make_unique<DeferredBackend>(kernels::MakeReferenceBackend(), lag, comm.rank());
+      std::make_unique<DeferredBackend>(kernels::MakeReferenceBackend(), Lag::kRandom, comm.rank());
   backend->set_device_id(absl::StrCat("GPU-", comm.rank()));
   return backend;
 }
@@ -50,22 +51,20 @@ TEST(NcclTransportTest, GathersInTheOrderOfTheStream) {
   for (const Lag lag : {Lag::kMain, Lag::kSide}) {
     FakeWire wire;
     testing::RunThreadRanks(4, [&](Communicator& comm) {
-      const auto backend = Device(comm, lag);
-      const auto transport =
-          MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
-      EXPECT_EQ(transport->name(), "NCCL 2.28.9");
+      NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag);
+      EXPECT_EQ(device.transport->name(), "NCCL 2.28.9");
       std::vector<int64_t> offsets = {0};
       for (int rank = 0; rank < 4; ++rank) offsets.push_back(offsets.back() + rank * 777 * 4);
       const int64_t size = offsets.back() / 4;
       std::vector<float> mine(size, -1.0f);
       for (int64_t i = offsets[comm.rank()] / 4; i < offsets[comm.rank() + 1] / 4; ++i)
         mine[i] = static_cast<float>(i);
-      const DeviceArray<float> all(*backend, size);
-      const DeviceArray<float> doubled(*backend, size);
+      const DeviceArray<float> all(device.backend, size);
+      const DeviceArray<float> doubled(device.backend, size);
       for (int repeat = 0; repeat < 3; ++repeat) {
-        ToDevice(*backend, mine, all.view());
-        transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
-        backend->Add(all.view(), all.view(), doubled.view(), {});
+        ToDevice(device.backend, mine, all.view());
+        device.transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
+        device.backend.Add(all.view(), all.view(), doubled.view(), {});
         const std::vector<float> host = doubled.host();
         for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
       }
@@ -78,23 +77,21 @@ TEST(NcclTransportTest, GathersEqualStridesInOneCall) {
   constexpr int64_t kStride = 400;
   FakeWire wire;
   testing::RunThreadRanks(4, [&](Communicator& comm) {
-    const auto backend = Device(comm);
-    const auto transport =
-        MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
+    NcclRank device(wire, comm, kernels::MakeReferenceBackend(), Lag::kRandom);
     const std::vector<int64_t> offsets = {0, kStride, 2 * kStride, 2 * kStride + 40,
                                           2 * kStride + 40};
     for (const bool has_room : {true, false}) {
       std::vector<char> mine(has_room ? 4 * kStride : offsets.back(), '?');
       for (int64_t i = offsets[comm.rank()]; i < offsets[comm.rank() + 1]; ++i)
         mine[i] = static_cast<char>('a' + comm.rank());
-      const DeviceArray<float> all(*backend, mine.size() / 4);
-      backend->CopyToDevice(mine.data(), all.view().raw(), mine.size(), {});
-      const int64_t sent_before = transport->bytes_sent();
-      transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
+      const DeviceArray<float> all(device.backend, mine.size() / 4);
+      device.backend.CopyToDevice(mine.data(), all.view().raw(), mine.size(), {});
+      const int64_t sent_before = device.transport->bytes_sent();
+      device.transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
       const int64_t own = has_room ? kStride : offsets[comm.rank() + 1] - offsets[comm.rank()];
-      EXPECT_EQ(transport->bytes_sent() - sent_before, 3 * own);
-      backend->CopyToHost(all.view().raw(), mine.data(), mine.size(), {});
-      backend->Synchronize({});
+      EXPECT_EQ(device.transport->bytes_sent() - sent_before, 3 * own);
+      device.backend.CopyToHost(all.view().raw(), mine.data(), mine.size(), {});
+      device.backend.Synchronize({});
       EXPECT_EQ(std::string(mine.data(), offsets.back()),
                 std::string(kStride, 'a') + std::string(kStride, 'b') + std::string(40, 'c'));
     }
@@ -106,10 +103,9 @@ TEST(NcclTransportTest, TrainingEndsInTheBitsOfOneRank) {
   for (int ranks = 2; ranks <= 4; ++ranks) {
     FakeWire wire;
     testing::RunThreadRanks(ranks, [&](Communicator& comm) {
-      const auto backend = Device(comm);
-      const auto transport =
-          MakeNcclTransport(MakeFakeNccl(wire, *backend, {}), comm, *backend, {}).value();
-      EXPECT_EQ(RunDigest<BFloat16>(comm, *backend, transport.get()), expected) << ranks;
+      NcclRank device(wire, comm, kernels::MakeReferenceBackend(), Lag::kRandom);
+      EXPECT_EQ(RunDigest<BFloat16>(comm, device.backend, device.transport.get()), expected)
+          << ranks;
     });
   }
 }

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "dist/gradient_reducer.h"
-#include "dist/nccl_transport.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/fake_nccl.h"
@@ -53,12 +52,10 @@ std::vector<std::vector<float>> Sums(const Case& c) {
   FakeWire wire;
   testing::RunThreadRanks(c.ranks, [&](Communicator& comm) {
     if (!c.nodes.empty()) comm.set_nodes(RankGroups(c.nodes));
-    DeferredBackend backend(kernels::MakeReferenceBackend(), c.lag, c.seed + comm.rank());
-    backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
-    const auto transport =
-        MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
+    testing::NcclRank device(wire, comm, kernels::MakeReferenceBackend(), c.lag, c.seed);
+    DeferredBackend& backend = device.backend;
     GradientReducerOptions options{kGradientSize, c.leaves, /*num_scalars=*/1, c.reduction};
-    options.transport = transport.get();
+    options.transport = device.transport.get();
     options.bucket_bytes = c.bucket_bytes;
     const auto reducer = GradientReducer::Create(comm, backend, options).value();
     const Range owned = reducer->owned();

@@ -20,6 +20,7 @@ constexpr double kEpsilon = 0x1p-24;  // rounding of one fp32 operation, relativ
 absl::Span<float> SpanOf(TensorView view) {
   return absl::MakeSpan(view.data<float>(), view.num_elements());
 }
+std::vector<float> CopyOf(TensorView view) { return {SpanOf(view).begin(), SpanOf(view).end()}; }
 ConstTensorView ViewOf(const std::vector<float>& values) {
   return ConstTensorView(values.data(), {static_cast<int64_t>(values.size())});
 }
@@ -43,13 +44,6 @@ UpdateOutcome StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>&
                           const StepInfo& info, TensorView weights) {
   optimizer.Step(ViewOf(gradient), info, weights);
   return optimizer.AwaitOutcome();
-}
-
-std::vector<float> RandomValues(int64_t size, uint64_t lane) {
-  RandomStream random(5, RandomPurpose::kInit, 0, lane);
-  std::vector<float> values(size);
-  for (float& value : values) value = static_cast<float>(random.Normal());
-  return values;
 }
 
 // Spec: without bias correction the first step is (1 - b1) / sqrt(1 - b2) = 3.1623 learning rates,
@@ -109,12 +103,9 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
       const std::vector<float> start = RandomValues(1000, 2);
       std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
       for (int64_t step = 0; step < 6; ++step) {
-        const std::vector<float> old_w(SpanOf(optimizer.master()).begin(),
-                                       SpanOf(optimizer.master()).end());
-        const std::vector<float> old_m(SpanOf(optimizer.first_moment()).begin(),
-                                       SpanOf(optimizer.first_moment()).end());
-        const std::vector<float> old_v(SpanOf(optimizer.second_moment()).begin(),
-                                       SpanOf(optimizer.second_moment()).end());
+        const std::vector<float> old_w = CopyOf(optimizer.master());
+        const std::vector<float> old_m = CopyOf(optimizer.first_moment());
+        const std::vector<float> old_v = CopyOf(optimizer.second_moment());
         const std::vector<float> gradient = RandomValues(1000, 10 + step);
         const StepInfo info{0.01 * (1 + step), 0.25};
         const UpdateOutcome result = StepAndWait(optimizer, gradient, info, weights);
@@ -155,9 +146,7 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
     const int64_t size = 2 * Partition::kBlockElements + 9;
-    const auto optimizer =
-        ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, OptimizerConfig())
-            .value();
+    const auto optimizer = PlainOptimizer(comm, *backend, size);
     const Range owned = optimizer->owned();
     const std::vector<float> all = RandomValues(size, 3);
     std::copy_n(all.begin() + owned.begin, owned.size(), SpanOf(optimizer->master()).begin());
@@ -179,9 +168,7 @@ TEST(ShardedOptimizerTest, AStepWithoutTargetsIsSkippedEverywhere) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
     const int64_t size = 3 * Partition::kBlockElements;
-    const auto optimizer =
-        ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, OptimizerConfig())
-            .value();
+    const auto optimizer = PlainOptimizer(comm, *backend, size);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
     std::vector<float> weights(size);
     const TensorView view(weights.data(), {size});
@@ -203,16 +190,13 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
   config.ema_decay = 0.5;  // (1 + k) / (10 + k) from k = 8 on
   WithOptimizer(config, {{0, 700, true}, {700, 1000, false}},
                 [&](ShardedOptimizer& optimizer, TensorView weights) {
-                  const auto copy = [](TensorView view) {
-                    return std::vector<float>(SpanOf(view).begin(), SpanOf(view).end());
-                  };
                   const std::vector<float> start = RandomValues(1000, 3);
                   std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
                   optimizer.StartAverage();
-                  EXPECT_EQ(copy(optimizer.average()), start);
+                  EXPECT_EQ(CopyOf(optimizer.average()), start);
                   int updates = 0;
                   for (int64_t step = 0; step < 18; ++step) {
-                    const std::vector<float> before = copy(optimizer.average());
+                    const std::vector<float> before = CopyOf(optimizer.average());
                     StepInfo info{0.1, 1.0};
                     info.skip_update = step % 3 == 2;
                     if (step % 6 == 5) info = {0.1, std::numeric_limits<double>::infinity()};
@@ -221,7 +205,7 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
                     EXPECT_EQ(outcome.skipped, step % 3 == 2);
                     optimizer.AwaitOutcome();  // asking twice is no second update
                     if (outcome.skipped) {
-                      EXPECT_EQ(copy(optimizer.average()), before);
+                      EXPECT_EQ(CopyOf(optimizer.average()), before);
                       continue;
                     }
                     const double k = ++updates;
@@ -236,11 +220,11 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
                   }
                   EXPECT_EQ(updates, 12);
                   // What was gathered goes back to the weights' bits.
-                  const std::vector<float> before = copy(weights);
+                  const std::vector<float> before = CopyOf(weights);
                   optimizer.GatherAverage(weights);
-                  EXPECT_EQ(copy(weights), copy(optimizer.average()));
+                  EXPECT_EQ(CopyOf(weights), CopyOf(optimizer.average()));
                   optimizer.GatherWeights(weights);
-                  EXPECT_EQ(copy(weights), before);
+                  EXPECT_EQ(CopyOf(weights), before);
                 });
 }
 
@@ -251,8 +235,7 @@ TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
     const int64_t size = (int64_t{4} << 20) + 17;
     OptimizerConfig config;
     config.ema_decay = 0.9;
-    const auto optimizer =
-        ShardedOptimizer::Create(comm, *backend, size, {{0, size, true}}, config).value();
+    const auto optimizer = PlainOptimizer(comm, *backend, size, config);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
     std::vector<float> weights(size);
     StepAndWait(*optimizer, std::vector<float>(size, 0.5f), {0.25, 1.0},

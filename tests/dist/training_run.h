@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "core/base/dtype.h"
@@ -40,6 +41,14 @@ inline std::vector<DecaySegment> RunSegments() {
           {40007, kRunElements, true}};
 }
 
+// Standard normal.
+inline std::vector<float> RandomValues(int64_t size, uint64_t seed) {
+  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
+  std::vector<float> values(size);
+  for (float& value : values) value = static_cast<float>(random.Normal());
+  return values;
+}
+
 // Of the gradient of a leaf of a step: magnitudes from 2^-10 to 2^10, so that another order of
 // additions gives other bits.
 inline std::vector<float> WideGradient(int64_t step, int64_t leaf, int64_t size) {
@@ -69,6 +78,62 @@ std::vector<T> TreeSum(const std::vector<std::vector<T>>& leaves, size_t begin, 
 template <typename T>
 bool SameBits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+inline std::vector<double> LeafScalars(int64_t leaf) {
+  RandomStream random(8, RandomPurpose::kInit, leaf, 0);
+  return {random.Normal() * 1e9, random.Uniform()};
+}
+inline std::vector<double> ScalarSum(int64_t num_leaves) {
+  std::vector<std::vector<double>> scalars;
+  for (int64_t leaf = 0; leaf < num_leaves; ++leaf) scalars.push_back(LeafScalars(leaf));
+  return TreeSum(scalars, 0, scalars.size());
+}
+
+// Each rank on a node of its own.
+inline std::vector<int> Alone(int ranks) {
+  std::vector<int> nodes(ranks);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  return nodes;
+}
+
+struct Reduced {
+  std::vector<float> gradient;  // of all ranks, put together
+  std::vector<std::vector<double>> scalars_of_rank;
+  std::vector<int64_t> bytes_of_rank;
+  testing::Traffic traffic;
+};
+
+// `rounds` steps with the same leaves through one reducer, on ranks that are on these nodes; the
+// result of the last. Each leaf brings the first `num_scalars` of its two scalars.
+inline Reduced Reduce(const std::vector<std::vector<float>>& leaves, const std::vector<int>& nodes,
+                      int num_scalars, Reduction mode = Reduction::kTree, int rounds = 1) {
+  const auto size = static_cast<int64_t>(leaves[0].size());
+  const int ranks = static_cast<int>(nodes.size());
+  Reduced reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks),
+                  std::vector<int64_t>(ranks)};
+  const auto run = [&](Communicator& comm) {
+    comm.set_nodes(RankGroups(nodes));
+    const auto backend = kernels::MakeReferenceBackend();
+    const GradientReducerOptions options{size, static_cast<int64_t>(leaves.size()), num_scalars,
+                                         mode};
+    const auto reducer = GradientReducer::Create(comm, *backend, options).value();
+    std::vector<double>& scalars = reduced.scalars_of_rank[comm.rank()];
+    scalars.resize(num_scalars);
+    const Range owned = reducer->owned();
+    for (int round = 0; round < rounds; ++round) {
+      const Range mine = reducer->leaves();
+      for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf) {
+        const std::vector<double> of_leaf = LeafScalars(leaf);
+        reducer->AddLeaf(leaf, leaves[leaf], absl::MakeConstSpan(of_leaf).first(num_scalars));
+      }
+      reducer->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
+                             absl::MakeSpan(scalars));
+    }
+    reduced.bytes_of_rank[comm.rank()] = reducer->last_bytes_sent();
+  };
+  testing::RunThreadRanks(ranks, run, {.traffic = &reduced.traffic});
+  return reduced;
 }
 
 // FNV-1a, 64 bits.
@@ -137,6 +202,13 @@ void WriteLeafGradient(int64_t step, int64_t leaf, absl::Span<const Weight> weig
     const float noise = static_cast<float>(random.Normal() * std::exp2(8 * random.Uniform()));
     gradient[i] = noise + 0.125f * static_cast<float>(weights[i]);
   }
+}
+
+// All of whose parameters decay, from zeros.
+inline std::unique_ptr<ShardedOptimizer> PlainOptimizer(Communicator& comm,
+                                                        kernels::Backend& backend, int64_t size,
+                                                        const OptimizerConfig& config = {}) {
+  return ShardedOptimizer::Create(comm, backend, size, {{0, size, true}}, config).value();
 }
 
 // With master weights that tell every parameter from its neighbours.

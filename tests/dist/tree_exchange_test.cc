@@ -46,44 +46,6 @@ TEST(RankGroupsTest, AreNeighboursOnOneNode) {
     EXPECT_FALSE(RankGroups(nodes).has_two_levels());
 }
 
-struct Exchanged {
-  std::vector<float> gradient;
-  std::vector<std::vector<double>> scalars;  // of each rank
-  Traffic traffic;
-};
-
-std::vector<double> ScalarsOfLeaf(int64_t leaf) {
-  RandomStream random(9, RandomPurpose::kInit, leaf, 0);
-  return {random.Normal() * 1e9, random.Uniform()};
-}
-
-Exchanged ExchangeLeaves(const std::vector<std::vector<float>>& leaves,
-                         const std::vector<int>& nodes, int num_scalars) {
-  const int64_t size = static_cast<int64_t>(leaves[0].size());
-  const int ranks = static_cast<int>(nodes.size());
-  Exchanged reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks), {}};
-  const auto run = [&](Communicator& comm) {
-    comm.set_nodes(RankGroups(nodes));
-    const auto backend = kernels::MakeReferenceBackend();
-    const auto reducer =
-        GradientReducer::Create(comm, *backend,
-                                {size, static_cast<int64_t>(leaves.size()), num_scalars})
-            .value();
-    std::vector<double>& scalars = reduced.scalars[comm.rank()];
-    scalars.resize(num_scalars);
-    const Range owned = reducer->owned();
-    const Range mine = reducer->leaves();
-    for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf) {
-      const std::vector<double> of_leaf = ScalarsOfLeaf(leaf);
-      reducer->AddLeaf(leaf, leaves[leaf], absl::MakeConstSpan(of_leaf).first(num_scalars));
-    }
-    reducer->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
-                           absl::MakeSpan(scalars));
-  };
-  testing::RunThreadRanks(ranks, run, {.traffic = &reduced.traffic});
-  return reduced;
-}
-
 int64_t BytesBetweenNodes(const Traffic& traffic, const std::vector<int>& nodes, int node) {
   int64_t bytes = 0;
   for (size_t rank = 0; rank < nodes.size(); ++rank) {
@@ -104,15 +66,13 @@ TEST(TreeExchangeTest, TwoLevelsHaveTheBitsOfTheTree) {
     // The last owner's range is shorter, and of many ranks the last ones own nothing.
     const auto leaves = WideLeaves(0, num_leaves, 5 * kNormBlock + 77);
     const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
-    std::vector<std::vector<double>> leaf_scalars;
-    for (int64_t leaf = 0; leaf < num_leaves; ++leaf) leaf_scalars.push_back(ScalarsOfLeaf(leaf));
-    const std::vector<double> expected_scalars = TreeSum(leaf_scalars, 0, leaf_scalars.size());
+    const std::vector<double> expected_scalars = ScalarSum(num_leaves);
     for (const std::vector<int>& ranks_of_nodes : PretendedNodes()) {
-      const Exchanged reduced = ExchangeLeaves(leaves, Places(ranks_of_nodes), /*num_scalars=*/2);
+      const Reduced reduced = Reduce(leaves, Places(ranks_of_nodes), /*num_scalars=*/2);
       const std::string what =
           absl::StrCat(num_leaves, " leaves on ", absl::StrJoin(ranks_of_nodes, "+"));
       EXPECT_TRUE(SameBits(reduced.gradient, expected)) << what;
-      for (const std::vector<double>& scalars : reduced.scalars)
+      for (const std::vector<double>& scalars : reduced.scalars_of_rank)
         EXPECT_TRUE(SameBits(scalars, expected_scalars)) << what;
     }
   }
@@ -127,10 +87,8 @@ TEST(TreeExchangeTest, ANodeSendsWhatItsLeavesJoinToOnce) {
     SCOPED_TRACE(absl::StrJoin(ranks_of_nodes, "+"));
     const std::vector<int> nodes = Places(ranks_of_nodes);
     const int ranks = static_cast<int>(nodes.size());
-    std::vector<int> alone(ranks);
-    for (int rank = 0; rank < ranks; ++rank) alone[rank] = rank;
-    const Traffic two_levels = ExchangeLeaves(leaves, nodes, 0).traffic;
-    const Traffic one_level = ExchangeLeaves(leaves, alone, 0).traffic;
+    const Traffic two_levels = Reduce(leaves, nodes, 0).traffic;
+    const Traffic one_level = Reduce(leaves, Alone(ranks), 0).traffic;
     const Partition partition(size, ranks);
     int64_t first = 0;
     for (size_t node = 0; node < ranks_of_nodes.size(); ++node) {
@@ -155,7 +113,7 @@ TEST(TreeExchangeTest, BytesBetweenNodesFallByTheRanksOfANode) {
   const auto leaves = WideLeaves(0, 16, 16 * kNormBlock);
   const int64_t size = 16 * kNormBlock * 4;
   const auto sent = [&](const std::vector<int>& places) {
-    return BytesBetweenNodes(ExchangeLeaves(leaves, places, 0).traffic, places, 0);
+    return BytesBetweenNodes(Reduce(leaves, places, 0).traffic, places, 0);
   };
   EXPECT_EQ(sent(Places({8, 8})), size / 2);
   EXPECT_EQ(sent(Places({4, 4, 4, 4})), size * 3 / 4);
@@ -167,7 +125,7 @@ TEST(TreeExchangeTest, BytesBetweenNodesFallByTheRanksOfANode) {
 // Peers in the own node, and one in each other node.
 TEST(TreeExchangeTest, ARankHasOnePeerInEachOtherNode) {
   const std::vector<int> nodes = Places({4, 4, 4, 4});
-  const Traffic traffic = ExchangeLeaves(WideLeaves(0, 16, 16 * kNormBlock), nodes, 0).traffic;
+  const Traffic traffic = Reduce(WideLeaves(0, 16, 16 * kNormBlock), nodes, 0).traffic;
   for (const auto& of_rank : traffic) EXPECT_EQ(of_rank.size(), 3u + 3u);
 }
 

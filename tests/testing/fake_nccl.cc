@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 
 #include "core/base/check.h"
+#include "dist/nccl_transport.h"
 
 namespace anyorder::testing {
 
@@ -205,6 +206,13 @@ std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend&
                                                 const NcclFaults& faults,
                                                 std::atomic<int>* num_aborts) {
   return std::make_unique<FakeNccl>(wire, backend, faults, num_aborts);
+}
+
+NcclRank::NcclRank(FakeWire& wire, dist::Communicator& comm,
+                   std::unique_ptr<kernels::Backend> inner, Lag lag, uint64_t seed)
+    : backend(std::move(inner), lag, seed + comm.rank()) {
+  backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
+  transport = dist::MakeNcclTransport(MakeFakeNccl(wire, backend, {}), comm, backend, {}).value();
 }
 
 }  // namespace anyorder::testing

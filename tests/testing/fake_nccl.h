@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "dist/device_transport.h"
 #include "dist/nccl_library.h"
 #include "tests/testing/deferred_backend.h"
 
@@ -44,5 +45,14 @@ struct NcclFaults {
 std::unique_ptr<dist::NcclLibrary> MakeFakeNccl(FakeWire& wire, DeferredBackend& backend,
                                                 const NcclFaults& faults,
                                                 std::atomic<int>* num_aborts = nullptr);
+
+// A rank's device, which is "GPU-2" for rank 2, and its transport over a library without faults.
+struct NcclRank {
+  NcclRank(FakeWire& wire, dist::Communicator& comm, std::unique_ptr<kernels::Backend> inner,
+           Lag lag, uint64_t seed = 0);
+
+  DeferredBackend backend;
+  std::unique_ptr<dist::DeviceTransport> transport;
+};
 
 }  // namespace anyorder::testing

@@ -12,16 +12,13 @@
 #include "absl/strings/str_cat.h"
 
 #include "dist/gradient_reducer.h"
-#include "dist/nccl_transport.h"
 #include "tests/dist/training_run.h"
-#include "tests/testing/deferred_backend.h"
 #include "tests/testing/fake_nccl.h"
 #include "tests/testing/thread_communicator.h"
 
 namespace anyorder {
 namespace {
 
-using testing::DeferredBackend;
 using testing::FakeWire;
 using testing::Lag;
 
@@ -34,13 +31,10 @@ std::vector<std::string> Findings(int ranks, int64_t bad, Lag lag, dist::Reducti
   std::vector<std::string> texts(2);
   FakeWire wire;
   testing::RunThreadRanks(ranks, [&](dist::Communicator& comm) {
-    DeferredBackend backend(kernels::MakeReferenceBackend(), lag, comm.rank());
-    backend.set_device_id(absl::StrCat("GPU-", comm.rank()));
-    const auto transport =
-        dist::MakeNcclTransport(testing::MakeFakeNccl(wire, backend, {}), comm, backend, {})
-            .value();
+    testing::NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag);
+    kernels::Backend& backend = device.backend;
     dist::GradientReducerOptions options{kSize, kLeaves, /*num_scalars=*/0, reduction};
-    options.transport = transport.get();
+    options.transport = device.transport.get();
     options.bucket_bytes = 40'000;
     const auto reducer = dist::GradientReducer::Create(comm, backend, options).value();
     const dist::Range leaves = reducer->leaves();

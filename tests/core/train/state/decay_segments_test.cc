@@ -99,13 +99,6 @@ bool Decays(const std::string& name) {
          !absl::StrContains(name, "bias");
 }
 
-std::vector<float> Values(const ParameterLayout& layout, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> values(layout.num_elements());
-  for (float& value : values) value = static_cast<float>(random.Normal());
-  return values;
-}
-
 // The master weights after one step from these weights with this gradient, of all ranks.
 std::vector<float> OneStep(const ParameterLayout& layout, const OptimizerConfig& config, int ranks,
                            double learning_rate) {
@@ -116,8 +109,8 @@ std::vector<float> OneStep(const ParameterLayout& layout, const OptimizerConfig&
                                                           DecaySegmentsOf(layout, config), config)
                                .value();
     const dist::Range owned = optimizer->owned();
-    const std::vector<float> start = Values(layout, 1);
-    const std::vector<float> gradient = Values(layout, 2);
+    const std::vector<float> start = dist::RandomValues(layout.num_elements(), 1);
+    const std::vector<float> gradient = dist::RandomValues(layout.num_elements(), 2);
     std::copy_n(start.begin() + owned.begin, owned.size(), optimizer->master().data<float>());
     std::vector<float> weights(layout.num_elements());
     optimizer->Step(ConstTensorView(gradient.data() + owned.begin, {owned.size()}),
@@ -139,8 +132,8 @@ TEST(DecaySegmentsTest, EveryParameterHasItsDecayAndItsRateOnAnyNumberOfRanks) {
   OptimizerConfig config = {.weight_decay = 0.1, .max_grad_norm = 0};
   for (const ModelConfig& model : SmallBackbones()) {
     const ParameterLayout layout(model, kSmallVocab);
-    const std::vector<float> start = Values(layout, 1);
-    const std::vector<float> gradient = Values(layout, 2);
+    const std::vector<float> start = dist::RandomValues(layout.num_elements(), 1);
+    const std::vector<float> gradient = dist::RandomValues(layout.num_elements(), 2);
     for (const double alpha : {1.0, kLayerDecay}) {
       config.layer_decay = alpha;
       const std::vector<float> end = OneStep(layout, config, 1, kRate);

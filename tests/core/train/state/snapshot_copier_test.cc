@@ -27,19 +27,12 @@ using testing::Lag;
 
 constexpr int64_t kCopied = 3000;
 
-// What a save taken between two updates has of the weights, and what they were then.
+// What a save taken between two updates has, and what there was then.
 struct Saved {
   std::vector<float> copied;
   std::vector<float> expected;
   std::vector<float> after;  // the next update
 };
-
-std::unique_ptr<dist::ShardedOptimizer> MakeOptimizer(dist::Communicator& comm,
-                                                      kernels::Backend& backend) {
-  return dist::ShardedOptimizer::Create(comm, backend, kCopied, {{0, kCopied, true}},
-                                        OptimizerConfig())
-      .value();
-}
 
 void BeginCopy(SnapshotCopier& copier, ConstTensorView from, float* to) {
   copier.Begin();
@@ -56,7 +49,7 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   Saved saved;
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
-    const auto optimizer = MakeOptimizer(comm, backend);
+    const auto optimizer = dist::PlainOptimizer(comm, backend, kCopied);
     const auto copier = SnapshotCopier::Create(backend).value();
     const DeviceArray<float> weights(backend, kCopied);
     const DeviceArray<float> gradient(backend, std::vector<float>(kCopied, 0.5f));
@@ -80,7 +73,7 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   // The same update from the same start, by itself.
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
-    const auto optimizer = MakeOptimizer(comm, *backend);
+    const auto optimizer = dist::PlainOptimizer(comm, *backend, kCopied);
     const DeviceArray<float> weights(*backend, kCopied);
     const DeviceArray<float> gradient(*backend, std::vector<float>(kCopied, 0.5f));
     optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
@@ -106,11 +99,7 @@ TEST(SnapshotCopierTest, UpdatesThatDoNotWaitTearTheSave) {
 // One lane's memory after `steps` steps that write 1, 2, ... into its rings as the network does,
 // the last save's copy being asked for after step 3 and the side stream stalled until the step
 // after that is queued.
-struct SavedMemory {
-  std::vector<float> copied;
-  std::vector<float> expected;
-};
-SavedMemory SaveMemory(Lag lag) {
+Saved SaveMemory(Lag lag) {
   DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
   const auto copier = SnapshotCopier::Create(backend).value();
   ModelConfig model = {.num_layers = 1, .model_dim = 64, .dtype = ComputeType::kFloat32};
@@ -145,7 +134,7 @@ SavedMemory SaveMemory(Lag lag) {
     step();
     update();
   }
-  SavedMemory saved;
+  Saved saved;
   std::vector<float> staging(5 * 64, -1.0f);
   copier->Prepare(staging.data(), 5 * 64 * 4);
   backend.StallSideStreams(true);
@@ -169,7 +158,7 @@ SavedMemory SaveMemory(Lag lag) {
 
 TEST(SnapshotCopierTest, ASaveHasTheMemoryOfItsStep) {
   for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
-    const SavedMemory saved = SaveMemory(lag);
+    const Saved saved = SaveMemory(lag);
     EXPECT_EQ(saved.copied, saved.expected);
   }
 }
