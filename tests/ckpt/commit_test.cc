@@ -138,45 +138,39 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(left->size(), 3u);
 }
 
-// Saves a step of one node with this metadata, retires all but two, and names the steps that are
-// left.
-Steps SaveAndRetire(ModelFileSystem& fs, int64_t step, const std::string& metadata) {
-  StagedSave staged(step, 1);
-  staged.set_metadata(metadata);
-  EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
-  EXPECT_TRUE(CommitVoted(&fs, staged).ok());
-  EXPECT_TRUE(RetireOld(&fs, staged).ok());
-  return StepsOf(fs);
-}
-
-// Saves of a run whose steps are skipped would otherwise push out the last good one.
-TEST(CommitTest, UnprovenCheckpointsPushNoOtherOut) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
-  const auto save = [&](int64_t step, const std::string& metadata) {
-    return SaveAndRetire(fs, step, metadata);
+// Saves of a run whose steps are skipped would otherwise push out the last good one; and the newest
+// that names a step which is there keeps it, while what is named no longer goes.
+TEST(CommitTest, MetadataSaysWhatNoSavePushesOut) {
+  struct Case {
+    int64_t step;
+    const char* metadata;
+    Steps left;               // after all but two were retired
+    int64_t named_step = -1;  // which metadata keep
   };
-  EXPECT_EQ(save(200, R"({"unproven":true})"), (Steps{200, 100, 50}));
-  EXPECT_EQ(save(300, R"({"unproven":true})"), (Steps{300, 100, 50}));
-  EXPECT_EQ(save(400, R"({"unproven":false})"), (Steps{400, 300, 100}));
-  EXPECT_EQ(save(500, "{}"), (Steps{500, 400}));
-}
-
-// The newest that names a step which is there keeps it; what is named no longer goes.
-TEST(CommitTest, TheCheckpointThatMetadataNamesStays) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
-  const auto save = [&](int64_t step, const std::string& metadata) {
-    return SaveAndRetire(fs, step, metadata);
-  };
-  EXPECT_EQ(save(200, R"({"keep_step":50})"), (Steps{200, 100, 50}));
-  EXPECT_EQ(save(300, R"({"keep_step":50})"), (Steps{300, 200, 50}));
-  EXPECT_EQ(StepToKeep(ListCheckpoints(kRunDir, &fs).value()), 50);
-  EXPECT_EQ(save(400, R"({"keep_step":350})"), (Steps{400, 300, 50}));  // was not saved
-  EXPECT_EQ(save(500, R"({"keep_step":500})"), (Steps{500, 400}));
-  EXPECT_EQ(save(600, R"({"keep_step":500})"), (Steps{600, 500}));
-  EXPECT_EQ(save(700, R"({"keep_step":500})"), (Steps{700, 600, 500}));
-  EXPECT_EQ(save(800, R"({"keep_step":"no number"})"), (Steps{800, 700, 500}));
+  const std::vector<Case> unproven = {{200, R"({"unproven":true})", {200, 100, 50}},
+                                      {300, R"({"unproven":true})", {300, 100, 50}},
+                                      {400, R"({"unproven":false})", {400, 300, 100}},
+                                      {500, "{}", {500, 400}}};
+  const std::vector<Case> named = {{200, R"({"keep_step":50})", {200, 100, 50}, 50},
+                                   {300, R"({"keep_step":50})", {300, 200, 50}, 50},
+                                   {400, R"({"keep_step":350})", {400, 300, 50}, 50},  // not saved
+                                   {500, R"({"keep_step":500})", {500, 400}, 500},
+                                   {600, R"({"keep_step":500})", {600, 500}, 500},
+                                   {700, R"({"keep_step":500})", {700, 600, 500}, 500},
+                                   {800, R"({"keep_step":"no number"})", {800, 700, 500}, 500}};
+  for (const std::vector<Case>& saves : {unproven, named}) {
+    ModelFileSystem fs;
+    PrepareWithTwoCommits(&fs, 1);  // of steps 50 and 100
+    for (const auto& [step, metadata, left, named_step] : saves) {
+      StagedSave staged(step, 1);
+      staged.set_metadata(metadata);
+      EXPECT_TRUE(VoteOnNodes(&fs, staged, 0, 1).ok());
+      EXPECT_TRUE(CommitVoted(&fs, staged).ok());
+      EXPECT_TRUE(RetireOld(&fs, staged).ok());
+      EXPECT_EQ(StepsOf(fs), left) << metadata;
+      EXPECT_EQ(StepToKeep(ListCheckpoints(kRunDir, &fs).value()), named_step) << metadata;
+    }
+  }
 }
 
 // Between the listing and the rename, the newer ones turned out damaged and the next owner went on

@@ -93,8 +93,7 @@ TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {
 TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
   const pid_t first = StartService(1);
   auto clients = ConnectAll(1);
-  SaveAll(clients, 100, State(1));
-  ExpectCommitted(*clients[0], 100);
+  CommitAll(clients, 100, State(1));
   kill(first, SIGKILL);
   EXPECT_EQ(ExitStatusOf(first), -SIGKILL);
   std::filesystem::create_directory(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp");
@@ -102,8 +101,7 @@ TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
   const pid_t second = StartService(2);
   auto next = ConnectAll(1, 2);
   ASSERT_EQ(next.size(), 1u);
-  SaveAll(next, 300, State(3));
-  ExpectCommitted(*next[0], 300);
+  CommitAll(next, 300, State(3));
   EXPECT_FALSE(
       std::filesystem::exists(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp"));
   // An orderly request ends it, with everything committed.

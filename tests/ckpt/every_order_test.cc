@@ -111,12 +111,11 @@ class EveryOrderTest : public ::testing::Test {
   }
 
   void Save(FileSystem* fs, const StagedSave& save) {
-    ServiceOptions options;
-    options.run_dir = kRunDir;
-    options.run_id = "test";
-    options.attempt = save.id().attempt;
-    options.verify_after_commit = false;
-    options.fs = fs;
+    const ServiceOptions options = {.run_dir = kRunDir,
+                                    .run_id = "test",
+                                    .attempt = save.id().attempt,
+                                    .verify_after_commit = false,
+                                    .fs = fs};
     CommitLog log(fs, kRunDir, 1);
     SaveWriter writer(
         &log, options, [&] { return Fence(fs, save.id().attempt); },
@@ -143,6 +142,14 @@ class EveryOrderTest : public ::testing::Test {
     // Ranks of a start that has lost its lease meanwhile end before they commit anything.
     if (attempt == attempt_) Commits(step);
     return step;
+  }
+
+  // A later start, which takes the run over and, when it can go on, saves `next`.
+  Interleaving::Program Successor(int64_t attempt, const StagedSave* next = nullptr) {
+    return [=, this](FileSystem* fs) {
+      const auto lease = Acquire(fs, attempt);
+      if (lease.ok() && TakeOver(fs, attempt) >= 0 && next != nullptr) Save(fs, *next);
+    };
   }
 
   template <typename... Parts>
@@ -269,12 +276,7 @@ TEST_F(EveryOrderTest, ASaveThatIsTakenOver) {
   CommitAtStart(100);
   LeaseAtStart(1);
   const StagedSave old = SmallSave(200, 1);
-  RunAll({[&](FileSystem* fs) { Save(fs, old); },
-          [&](FileSystem* fs) {
-            const auto lease = Acquire(fs, 2);
-            if (lease.ok()) TakeOver(fs, 2);
-          }},
-         2);
+  RunAll({[&](FileSystem* fs) { Save(fs, old); }, Successor(2)}, 2);
 }
 
 // All that the new owner does may be late as well.
@@ -289,16 +291,7 @@ TEST_F(EveryOrderTest, ThreeOwnersOfOneVotedSave) {
   RunAll({[&](FileSystem* fs) {
             if (CommitVoted(fs, voted, [&] { return Fence(fs, 1); }).ok()) Commits(200);
           },
-          [&](FileSystem* fs) {
-            const auto lease = Acquire(fs, 2);
-            if (!lease.ok()) return;
-            TakeOver(fs, 2);
-          },
-          [&](FileSystem* fs) {
-            const auto lease = Acquire(fs, 3);
-            if (!lease.ok()) return;
-            if (TakeOver(fs, 3) >= 0) Save(fs, next);
-          }},
+          Successor(2), Successor(3, &next)},
          1);
 }
 
@@ -318,11 +311,7 @@ TEST_F(EveryOrderTest, AVoteThatComesWhileTheSaveIsGivenUp) {
             log.VoteStands(save.id(), 1);
             if (log.ReadOutcome(save.id()).ok()) Commits(200);
           },
-          [&](FileSystem* fs) {
-            const auto lease = Acquire(fs, 2);
-            if (!lease.ok()) return;
-            TakeOver(fs, 2);
-          }},
+          Successor(2)},
          2);
 }
 

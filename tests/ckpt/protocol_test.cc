@@ -24,7 +24,6 @@
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
 #include "tests/ckpt/service_fixture.h"
-#include "tests/ckpt/stage_message.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/stranger.h"
 
@@ -46,7 +45,7 @@ TEST(ChannelTest, MessagesArriveWholeAndInOrderWithTheirMemory) {
   const auto memory = StagingBuffer::Create(8192).value();
   std::memcpy(memory->data(), "staged", 7);
   std::thread sender([&] {
-    Message big = StageMessage();
+    Message big = {"test", 3, Stage{.copy_ms = 1.25}};
     std::get<Stage>(big.body).crcs = std::string(3 << 20, 'a');  // more than a socket buffers
     EXPECT_TRUE(left.Send(big, Soon()).ok());
     const Message memory_message = {"", 0, Register{0, 8192, *memory->Duplicate()}};

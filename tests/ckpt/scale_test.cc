@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <string>
 #include <vector>
 
@@ -13,7 +12,6 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/layout.h"
-#include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
 #include "tests/ckpt/staged_save.h"
 #include "tests/testing/fault_file_system.h"
@@ -24,21 +22,16 @@ namespace {
 
 constexpr int kRanksOfNode = 8;
 constexpr int64_t kElementsOfRank = 4;
+constexpr int64_t kStep = 100;
 
 // A run of `num_ranks` ranks on nodes of eight, on a file system that counts calls.
 class CountedRun {
  public:
-  explicit CountedRun(int num_ranks) : num_ranks_(num_ranks), values_(num_elements()) {
-    for (size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
-    PrepareRun(&model_);
-  }
+  explicit CountedRun(int num_ranks) : num_ranks_(num_ranks) { PrepareRun(&model_); }
 
   int num_nodes() const { return num_ranks_ / kRanksOfNode; }
   int64_t num_elements() const { return num_ranks_ * kElementsOfRank; }
-  SaveIdentity IdOf(int64_t step) const {
-    return {"test", 1,          kGenerationsPerAttempt + step * kSavesPerStep,
-            step,   num_ranks_, num_nodes()};
-  }
+  const SaveIdentity& id() const { return save_.id(); }
 
   // Calls of `work`.
   template <typename Work>
@@ -49,44 +42,28 @@ class CountedRun {
   }
   CommitLog& log() { return log_; }
 
-  void Vote(int64_t step, int node) {
-    const SaveIdentity id = IdOf(step);
-    SaveJob job{id, node, "{}"};
-    std::deque<std::vector<uint8_t>> buffers;
-    for (int rank = node * kRanksOfNode; rank < (node + 1) * kRanksOfNode; ++rank) {
-      const int64_t begin = rank * kElementsOfRank;
-      const std::vector<TensorRange> ranges = {{"master",
-                                                DType::kFloat32,
-                                                {num_elements()},
-                                                begin,
-                                                begin + kElementsOfRank,
-                                                &values_[begin]}};
-      const RankFilePlan plan = PlanRankFile(id, rank, ranges).value();
-      buffers.emplace_back(plan.layout.file_bytes);
-      job.files.push_back(StageRankFile(plan, ranges, rank, buffers.back().data()));
-    }
-    WriteTimes times;
-    const absl::Status voted = log_.WriteAndVote(job, &times);
+  void Vote(int node) {
+    const absl::Status voted = VoteOnNodes(&fs_, save_, node, node + 1);
     ASSERT_TRUE(voted.ok()) << voted;
   }
 
   // Everything that all nodes do for a save while it takes `num_looks` looks of everyone until the
   // last vote is there.
-  void Save(int64_t step, int num_looks) {
-    NodeRecords votes = log_.VotesOf(IdOf(step));
+  void Save(int num_looks) {
+    NodeRecords votes = log_.VotesOf(id());
     for (int look = 0; look < num_looks; ++look) {
       const int first = num_nodes() * look / num_looks;
       const int last = num_nodes() * (look + 1) / num_looks;
-      for (int node = first; node < last; ++node) Vote(step, node);
+      for (int node = first; node < last; ++node) Vote(node);
       for (int node = 1; node < last; ++node) {
         if (look > 0) {
-          EXPECT_TRUE(log_.VoteStands(IdOf(step), node));
+          EXPECT_TRUE(log_.VoteStands(id(), node));
           continue;
         }
         EXPECT_FALSE(log_.CoordinatorHasEnded(1));
-        EXPECT_TRUE(absl::IsUnavailable(log_.ReadOutcome(IdOf(step))));
+        EXPECT_TRUE(absl::IsUnavailable(log_.ReadOutcome(id())));
       }
-      const absl::StatusOr<Manifest> manifest = log_.CollectVotes(IdOf(step), votes);
+      const absl::StatusOr<Manifest> manifest = log_.CollectVotes(id(), votes);
       if (look + 1 < num_looks) {
         EXPECT_TRUE(absl::IsUnavailable(manifest.status())) << manifest.status();
         EXPECT_FALSE(log_.EndedWithout(/*attempt=*/1, votes).has_value());
@@ -97,29 +74,29 @@ class CountedRun {
       ASSERT_TRUE(committed.ok()) << committed;
     }
     for (int node = 1; node < num_nodes(); ++node) {
-      EXPECT_FALSE(log_.VoteStands(IdOf(step), node));
-      EXPECT_TRUE(log_.ReadOutcome(IdOf(step)).ok());
+      EXPECT_FALSE(log_.VoteStands(id(), node));
+      EXPECT_TRUE(log_.ReadOutcome(id()).ok());
     }
   }
 
   // All nodes read their own files back, and the coordinator hears of it.
-  void ReadBack(int64_t step) {
+  void ReadBack() {
     for (int node = 0; node < num_nodes(); ++node) {
-      const Checkpoint checkpoint = Checkpoint::Open(CheckpointPath(kRunDir, step), &fs_).value();
+      const Checkpoint checkpoint = Checkpoint::Open(CheckpointPath(kRunDir, kStep), &fs_).value();
       VerifyOptions options;
       for (int rank = node * kRanksOfNode; rank < (node + 1) * kRanksOfNode; ++rank)
         options.files.push_back(RankFileName(rank, num_ranks_));
       const absl::Status found = checkpoint.Verify(options);
       EXPECT_TRUE(found.ok()) << found;
-      EXPECT_TRUE(log_.RecordReadBack(IdOf(step), node, found).ok());
+      EXPECT_TRUE(log_.RecordReadBack(id(), node, found).ok());
     }
-    NodeRecords records = log_.ReadBacksOf(IdOf(step));
+    NodeRecords records = log_.ReadBacksOf(id());
     EXPECT_TRUE(records.Look().ok());
   }
 
   // What rank `rank` of `num_readers` does to load its part.
   void Load(int rank, int num_readers) {
-    std::string path = CheckpointPath(kRunDir, 100);
+    std::string path = CheckpointPath(kRunDir, kStep);
     if (rank == 0) path = FindNewest(kRunDir, /*quarantine_bad=*/true, &fs_).value();
     const Checkpoint checkpoint = Checkpoint::Open(path, &fs_).value();
     const int64_t begin = num_elements() * rank / num_readers;
@@ -127,12 +104,12 @@ class CountedRun {
     std::vector<float> read(end - begin);
     const absl::Status status = checkpoint.Read("master", begin, end, read.data());
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(read, std::vector<float>(values_.begin() + begin, values_.begin() + end));
+    EXPECT_EQ(read, std::vector<float>(end - begin, static_cast<float>(kStep)));
   }
 
  private:
   const int num_ranks_;
-  std::vector<float> values_;
+  const StagedSave save_{kStep, num_nodes(), 1, "test", num_ranks_, num_elements()};
   ModelFileSystem model_;
   FaultFileSystem fs_{&model_};
   CommitLog log_{&fs_, kRunDir, 1};
@@ -144,8 +121,8 @@ TEST(ScaleTest, FileOperationsGrowWithTheRanks) {
   for (const int num_ranks : {8, 64, 256, 1024}) {
     CountedRun run(num_ranks);
     const int64_t nodes = run.num_nodes();
-    const int64_t save = run.Count([&] { run.Save(100, /*num_looks=*/4); });
-    const int64_t read_back = run.Count([&] { run.ReadBack(100); });
+    const int64_t save = run.Count([&] { run.Save(/*num_looks=*/4); });
+    const int64_t read_back = run.Count([&] { run.ReadBack(); });
     const int64_t first = run.Count([&] { run.Load(0, num_ranks); });
     const int64_t other = run.Count([&] { run.Load(1, num_ranks); });
     for (const int rank : {num_ranks / 2, num_ranks - 1})
@@ -170,13 +147,12 @@ TEST(ScaleTest, FileOperationsGrowWithTheRanks) {
 TEST(ScaleTest, ALookForTheDecisionCostsTheSameOnAnyNumberOfNodes) {
   for (const int num_ranks : {8, 32, 128, 512}) {
     CountedRun run(num_ranks);
-    run.Vote(100, 0);
-    EXPECT_EQ(run.Count([&] { EXPECT_TRUE(run.log().VoteStands(run.IdOf(100), 0)); }), 1)
-        << num_ranks;
+    run.Vote(0);
+    EXPECT_EQ(run.Count([&] { EXPECT_TRUE(run.log().VoteStands(run.id(), 0)); }), 1) << num_ranks;
     // The first look and a few after it.
     EXPECT_LE(run.Count([&] {
       EXPECT_FALSE(run.log().CoordinatorHasEnded(1));
-      EXPECT_TRUE(absl::IsUnavailable(run.log().ReadOutcome(run.IdOf(100))));
+      EXPECT_TRUE(absl::IsUnavailable(run.log().ReadOutcome(run.id())));
     }),
               3)
         << num_ranks;

@@ -74,13 +74,11 @@ class ServiceTest : public ::testing::Test {
   std::string run_dir() const { return directory_.path(); }
 
   ServiceOptions Options(int64_t attempt = 1, int node = 0, int num_nodes = 1) const {
-    ServiceOptions options;
-    options.run_dir = run_dir();
-    options.run_id = "test";
-    options.attempt = attempt;
-    options.node = node;
-    options.num_nodes = num_nodes;
-    return options;
+    return {.run_dir = run_dir(),
+            .run_id = "test",
+            .attempt = attempt,
+            .node = node,
+            .num_nodes = num_nodes};
   }
 
   // With `fault_fs_` in place of the disk.
@@ -109,14 +107,12 @@ class ServiceTest : public ::testing::Test {
   const absl::Status& run_status() const { return run_status_; }
 
   ClientOptions Trainer(int rank, int world_size, int64_t attempt = 1) const {
-    ClientOptions options;
-    options.run_dir = run_dir();
-    options.run_id = "test";
-    options.attempt = attempt;
-    options.rank = rank;
-    options.world_size = world_size;
-    options.connect_limit = kPatience;
-    return options;
+    return {.run_dir = run_dir(),
+            .run_id = "test",
+            .attempt = attempt,
+            .rank = rank,
+            .world_size = world_size,
+            .connect_limit = kPatience};
   }
 
   std::vector<std::unique_ptr<Client>> ConnectAll(int world_size, int64_t attempt = 1) const {
@@ -129,6 +125,12 @@ class ServiceTest : public ::testing::Test {
       clients.push_back(*std::move(client));
     }
     return clients;
+  }
+
+  std::vector<std::unique_ptr<Client>> ServeAndConnect(const ServiceOptions& options,
+                                                       int world_size) {
+    Serve(options);
+    return ConnectAll(world_size, options.attempt);
   }
 
   static void SaveAll(const std::vector<std::unique_ptr<Client>>& clients, int64_t step,
@@ -146,6 +148,12 @@ class ServiceTest : public ::testing::Test {
     const absl::Status committed = client.WaitCommitted(step, kPatience);
     ASSERT_TRUE(committed.ok()) << committed;
   }
+  static void CommitAll(const std::vector<std::unique_ptr<Client>>& clients, int64_t step,
+                        const State& state) {
+    SaveAll(clients, step, state);
+    for (const auto& client : clients) ExpectCommitted(*client, step);
+  }
+
   // The save ends without a commit, for this reason.
   static void ExpectNotCommitted(Client& client, int64_t step, const std::string& reason) {
     EXPECT_THAT(client.WaitCommitted(step, kPatience), Says(reason));
@@ -156,8 +164,7 @@ class ServiceTest : public ::testing::Test {
     Serve(Options(attempt));
     if (HasFatalFailure()) return;
     auto clients = ConnectAll(world_size, attempt);
-    SaveAll(clients, step, state);
-    ExpectCommitted(*clients[0], step);
+    CommitAll(clients, step, state);
     clients.clear();
     StopAll();
   }

@@ -53,9 +53,8 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
 
 TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   // Two saves are staged while the disk hangs, the third is refused.
-  Serve(FaultyOptions());
   const State state(1);
-  auto clients = ConnectAll(2);
+  auto clients = ServeAndConnect(FaultyOptions(), 2);
   fault_fs_.Hang();
   SaveAll(clients, 100, state);
   SaveAll(clients, 200, state);
@@ -69,15 +68,12 @@ TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   fault_fs_.Continue();
   for (const int64_t step : {100, 200}) ExpectCommitted(*clients[1], step);
   EXPECT_TRUE(clients[0]->CanSave());
-  SaveAll(clients, 400, State(4));
-  ExpectCommitted(*clients[0], 400);
+  CommitAll(clients, 400, State(4));
 }
 
 TEST_F(ServiceTest, EventsTellTheStatesInOrder) {
-  Serve(Options());
-  auto clients = ConnectAll(1);
-  SaveAll(clients, 100, State(1));
-  ExpectCommitted(*clients[0], 100);
+  auto clients = ServeAndConnect(Options(), 1);
+  CommitAll(clients, 100, State(1));
   std::vector<SaveState> states;
   for (const SaveEvent& event : clients[0]->PollEvents()) {
     EXPECT_EQ(event.step, 100);
@@ -89,9 +85,8 @@ TEST_F(ServiceTest, EventsTellTheStatesInOrder) {
 }
 
 TEST_F(ServiceTest, ALostTrainerBeforeStagedAbandonsTheSave) {
-  Serve(Options());
   const State state(1);
-  auto clients = ConnectAll(3);
+  auto clients = ServeAndConnect(Options(), 3);
   const absl::StatusOr<SaveResult> saved = clients[0]->Save(100, state.Ranges(0, 3), "");
   ASSERT_TRUE(saved.ok() && saved->accepted);
   clients[2].reset();
@@ -113,9 +108,8 @@ TEST_F(ServiceTest, ALostTrainerAfterStagedOnAllRanksChangesNothing) {
 }
 
 TEST_F(ServiceTest, ARankThatGoesOnAbandonsTheSaveItSkipped) {
-  Serve(Options());
   const State state(1);
-  auto clients = ConnectAll(2);
+  auto clients = ServeAndConnect(Options(), 2);
   ASSERT_TRUE(clients[0]->Save(100, state.Ranges(0, 2), "").ok());
   SaveAll(clients, 200, state);
   ExpectCommitted(*clients[1], 200);
@@ -142,8 +136,7 @@ TEST_F(ServiceTest, AStaleMessageOnAGoodConnectionIsDropped) {
 }
 
 TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
-  Serve(FaultyOptions());
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(FaultyOptions(), 1);
   fault_fs_.set_free_bytes(3 << 20);
   SaveAll(clients, 100, State(1));
   ExpectNotCommitted(*clients[0], 100, "has 3 MiB free, this save needs 18 MiB");
@@ -152,12 +145,8 @@ TEST_F(ServiceTest, TooLittleSpaceIsSeenBeforeWriting) {
 TEST_F(ServiceTest, KeepsTheNewestCheckpointsOnly) {
   ServiceOptions options = Options();
   options.keep_every = 300;
-  Serve(options);
-  auto clients = ConnectAll(1);
-  for (int64_t step = 100; step <= 600; step += 100) {
-    SaveAll(clients, step, State(1));
-    ExpectCommitted(*clients[0], step);
-  }
+  auto clients = ServeAndConnect(options, 1);
+  for (int64_t step = 100; step <= 600; step += 100) CommitAll(clients, step, State(1));
   clients.clear();
   StopAll();
   std::vector<std::string> names;
@@ -179,8 +168,7 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
     ASSERT_TRUE(client.ok()) << client.status();
     clients.push_back(*std::move(client));
   }
-  SaveAll(clients, 100, state);
-  for (const auto& client : clients) ExpectCommitted(*client, 100);
+  CommitAll(clients, 100, state);
   ExpectHolds(Checkpoint::Open(StepPath(100)).value(), state, 2);
 
   // A trainer lost on one node takes the save down on all of them.
@@ -193,8 +181,7 @@ TEST_F(ServiceTest, SeveralNodesCommitTogetherByFiles) {
 }
 
 TEST_F(ServiceTest, ASecondStartIsRefusedWhileTrainersRun) {
-  Serve(Options(1));
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(Options(1), 1);
   const auto second = Service::Start(Options(2));
   EXPECT_THAT(second.status(),
               Fails(absl::IsAlreadyExists, "in use by run 'test', attempt 1, process",
@@ -217,11 +204,9 @@ TEST_F(ServiceTest, ReadingBackDoesNotHoldUpTheNextSave) {
     if (call != FaultyCall::kRead || !absl::StrContains(path, "/step-000000100/rank-")) return;
     while (!may_read) absl::SleepFor(absl::Milliseconds(1));
   });
-  Serve(FaultyOptions());
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(FaultyOptions(), 1);
   for (const int64_t step : {100, 200}) {
-    SaveAll(clients, step, State(step));
-    ExpectCommitted(*clients[0], step);
+    CommitAll(clients, step, State(step));
   }
   may_read = true;
   StopAll();
@@ -254,34 +239,29 @@ TEST_F(ServiceTest, ALongRecoveryKeepsTheLease) {
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
   ServiceOptions options = FaultyOptions();
   options.lease_lifetime = absl::Milliseconds(60);
-  Serve(options);
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(options, 1);
   fault_fs_.Break(FaultyCall::kCreate, "LEASE", ENOSPC, 1 << 20);
   ASSERT_TRUE(Await([&] { return fault_fs_.num_faults() >= 10; }));
   ASSERT_TRUE(clients[0]->CanSave());
-  SaveAll(clients, 100, State(1));
-  ExpectCommitted(*clients[0], 100);
+  CommitAll(clients, 100, State(1));
 }
 
 TEST_F(ServiceTest, ALeaseThatCannotBeReadIsNotLostButNothingIsCommitted) {
   ServiceOptions options = FaultyOptions();
   options.lease_lifetime = absl::Milliseconds(30);
-  Serve(options);
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(options, 1);
   fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
   SaveAll(clients, 100, State(1));
   ExpectNotCommitted(*clients[0], 100, "LEASE");
   absl::SleepFor(10 * options.lease_lifetime);
   fault_fs_.Heal();
-  SaveAll(clients, 200, State(2));
-  ExpectCommitted(*clients[0], 200);
+  CommitAll(clients, 200, State(2));
 }
 
 TEST_F(ServiceTest, AFileSystemThatNeverAnswersEndsTheService) {
   ServiceOptions options = FaultyOptions();
   options.lease_lifetime = options.file_system_limit = absl::Milliseconds(30);
-  Serve(options);
-  const auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(options, 1);
   fault_fs_.Break(FaultyCall::kOpen, "LEASE", EIO, 1 << 20);
   while (clients[0]->CanSave()) absl::SleepFor(absl::Milliseconds(5));
   fault_fs_.Heal();
@@ -298,25 +278,21 @@ TEST_F(ServiceTest, TheServiceLeavesWhenNobodyComes) {
 }
 
 TEST_F(ServiceTest, TrainingGoesOnWithoutTheService) {
-  Serve(Options());
   const State state(1);
-  auto clients = ConnectAll(1);
-  SaveAll(clients, 100, state);
-  ExpectCommitted(*clients[0], 100);
+  auto clients = ServeAndConnect(Options(), 1);
+  CommitAll(clients, 100, state);
   StopAll();
   const SaveResult saved = clients[0]->Save(200, state.Ranges(0, 1), "").value();
   EXPECT_FALSE(saved.accepted);
   EXPECT_THAT(saved.skip_reason, HasSubstr("service is gone"));
   // Started again under the same attempt, it is found without a word from the trainer.
   Serve(Options());
-  SaveAll(clients, 300, state);
-  ExpectCommitted(*clients[0], 300);
+  CommitAll(clients, 300, state);
 }
 
 TEST_F(ServiceTest, WhatMustBeDurableFirstIsAwaitedBeforeTheHandOver) {
-  Serve(Options());
   const State state(2);
-  auto clients = ConnectAll(2);
+  auto clients = ServeAndConnect(Options(), 2);
   const auto save = [&](int64_t step, const absl::Status& ready) {
     EXPECT_TRUE(clients[1]->Save(step, state.Ranges(1, 2), "")->accepted);
     return clients[0]->Save(step, state.Ranges(0, 2), "{}", [&clients, ready, step] {
@@ -339,8 +315,7 @@ TEST_F(ServiceTest, WhatMustBeDurableFirstIsAwaitedBeforeTheHandOver) {
 }
 
 TEST_F(ServiceTest, SenselessRangesAreRefused) {
-  Serve(Options());
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(Options(), 1);
   const std::vector<float> data(10);
   const float* const x = data.data();
   const TensorRange senseless[] = {
@@ -382,8 +357,7 @@ TEST(RankFileTest, PiecesAreNotToBeSeenInTheFile) {
 }
 
 TEST_F(ServiceTest, OneRankMayGiveSeveralRangesOfATensor) {
-  Serve(Options());
-  auto clients = ConnectAll(1);
+  auto clients = ServeAndConnect(Options(), 1);
   const std::vector<int32_t> data = {0, 1, 2, 3, 4, 5};
   const auto saved = clients[0]->Save(1,
                                       {{"lanes", DType::kInt32, {6}, 4, 6, data.data() + 4},

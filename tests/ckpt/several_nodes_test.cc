@@ -50,10 +50,6 @@ class SeveralNodesTest : public ServiceTest {
       clients.push_back(Client::Connect(TrainerOfNode(node)).value());
     return clients;
   }
-  static void CommitOnBoth(const std::vector<std::unique_ptr<Client>>& clients, int64_t step) {
-    SaveAll(clients, step, State(step));
-    for (const auto& client : clients) ExpectCommitted(*client, step);
-  }
   std::string EventsOfNode(int node) const {
     return ReadWholeFile(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl").value();
   }
@@ -111,7 +107,7 @@ TEST_F(SeveralNodesTest, EachNodeReadsItsOwnFilesBackAndTheCoordinatorActs) {
     ++reads.num[BaseName(path)];
     if (BaseName(path) == RankFileName(1, 2)) FlipByte(path, 5000);
   });
-  CommitOnBoth(ServeTwoNodes(), 100);
+  CommitAll(ServeTwoNodes(), 100, State(100));
   StopAll();
   const MutexLock lock(&reads.mutex);
   EXPECT_THAT(reads.num, ElementsAre(Pair(RankFileName(0, 2), 1), Pair(RankFileName(1, 2), 1)));
@@ -128,7 +124,7 @@ TEST_F(SeveralNodesTest, OlderOnesGoWhenAllNodesHaveReadBack) {
     while (!may_read) absl::SleepFor(absl::Milliseconds(1));
   });
   const auto clients = ServeTwoNodes();
-  for (const int64_t step : {100, 200, 300}) CommitOnBoth(clients, step);
+  for (const int64_t step : {100, 200, 300}) CommitAll(clients, step, State(step));
   const std::string mine =
       StepPath(300) + "/" + VerifiedName(kGenerationsPerAttempt + 300 * kSavesPerStep, /*node=*/0);
   EXPECT_TRUE(Await([&] { return std::filesystem::exists(mine); }));
@@ -165,8 +161,7 @@ TEST_F(SeveralNodesTest, ASignalToAllLeavesTheTrainersTheirLastSave) {
   auto clients = ConnectAll(2);
   service->RequestStopAfterTrainers();
   absl::SleepFor(absl::Milliseconds(200));  // a service that stops at once would have by now
-  SaveAll(clients, 100, State(3));
-  ExpectCommitted(*clients[0], 100);
+  CommitAll(clients, 100, State(3));
   clients.clear();
   serving.join();
   EXPECT_TRUE(end.ok()) << end;

@@ -16,6 +16,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/rank_file.h"
 #include "ckpt/reader.h"
+#include "core/base/status.h"
 #include "tests/testing/model_file_system.h"
 
 namespace anyorder::ckpt {
@@ -24,14 +25,7 @@ inline constexpr char kRunDir[] = "/run";
 inline constexpr int kWorldSize = 3;
 inline constexpr int64_t kNumValues = 3000;
 
-// The file of a rank as a save stages it; `buffer` must outlive it.
-inline StagedFile StageRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
-                                int rank, uint8_t* buffer) {
-  return {rank, buffer, plan.layout.file_bytes, CopyRankFile(plan, ranges, buffer), plan.pieces};
-}
-
-// A save whose values tell the step, as many for each rank. Ranks are dealt to nodes one each, or
-// all to one node.
+// A save whose values tell the step, as many for each rank. Each node has as many ranks.
 class StagedSave {
  public:
   StagedSave(int64_t step, int num_nodes, int64_t attempt = 1, std::string run_id = "test",
@@ -50,17 +44,16 @@ class StagedSave {
       const absl::StatusOr<RankFilePlan> plan = PlanRankFile(id_, rank, {range});
       EXPECT_TRUE(plan.ok()) << plan.status();
       files_.emplace_back(plan->layout.file_bytes);
-      staged_.push_back(StageRankFile(*plan, {range}, rank, files_.back().data()));
+      uint8_t* const file = files_.back().data();
+      staged_.push_back(
+          {rank, file, plan->layout.file_bytes, CopyRankFile(*plan, {range}, file), plan->pieces});
     }
   }
 
   SaveJob JobOf(int node) const {
-    SaveJob job;
-    job.id = id_;
-    job.node = node;
-    job.metadata = metadata_;
+    SaveJob job{id_, node, metadata_};
     for (const StagedFile& file : staged_) {
-      if (id_.num_nodes == 1 || file.rank == node) job.files.push_back(file);
+      if (file.rank * id_.num_nodes / id_.world_size == node) job.files.push_back(file);
     }
     return job;
   }
@@ -83,8 +76,7 @@ inline absl::Status VoteOnNodes(FileSystem* fs, const StagedSave& save, int firs
   CommitLog log(fs, kRunDir, /*num_threads=*/1);
   for (int node = first; node < last; ++node) {
     WriteTimes times;
-    const absl::Status voted = log.WriteAndVote(save.JobOf(node), &times);
-    if (!voted.ok()) return voted;
+    RETURN_IF_ERROR(log.WriteAndVote(save.JobOf(node), &times));
   }
   return absl::OkStatus();
 }
@@ -92,8 +84,8 @@ inline absl::Status VoteOnNodes(FileSystem* fs, const StagedSave& save, int firs
 inline absl::Status CommitVoted(FileSystem* fs, const StagedSave& save,
                                 const std::function<absl::Status()>& fence = NotFenced) {
   CommitLog log(fs, kRunDir, /*num_threads=*/1);
-  const absl::StatusOr<Manifest> manifest = log.CollectVotes(save.id());
-  return manifest.ok() ? log.Commit(*manifest, fence) : manifest.status();
+  ASSIGN_OR_RETURN(const Manifest manifest, log.CollectVotes(save.id()));
+  return log.Commit(manifest, fence);
 }
 
 inline absl::Status RetireOld(FileSystem* fs, const StagedSave& save) {

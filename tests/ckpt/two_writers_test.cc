@@ -63,8 +63,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   const pid_t pid = ForkService();
   auto clients = ConnectAll(2, 1);
   ASSERT_EQ(clients.size(), 2u);
-  SaveAll(clients, 100, State(1));
-  ExpectCommitted(*clients[0], 100);
+  CommitAll(clients, 100, State(1));
   SaveAll(clients, 200, State(2));
   int status = 0;
   ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);

@@ -17,7 +17,6 @@
 #include "ckpt/rank_file.h"
 #include "ckpt/safetensors.h"
 #include "core/base/crc32c.h"
-#include "tests/ckpt/stage_message.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace anyorder::fuzz {
@@ -184,7 +183,9 @@ int Receive(absl::string_view sent) {
 }
 
 std::vector<std::string> MessageSeeds() {
-  const std::string body = ckpt::SerializeMessage(ckpt::StageMessage());
+  const std::string body = ckpt::SerializeMessage(
+      {"test", 3,
+       ckpt::Stage{300000002000, 200, 0, 123456, "0123456789abcdef", "{\"k\":1}", "", 1.25}});
   std::vector<std::string> seeds = {body, Frame(body) + Frame(body)};
   ckpt::MessageBody others[] = {ckpt::Hello{.world_size = 2}, ckpt::Register{1, 4096, {}},
                                 ckpt::Staged{{false, "full"}}, ckpt::SaveEvent(),
