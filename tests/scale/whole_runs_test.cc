@@ -31,6 +31,7 @@
 #include "core/train/run/stop_signal.h"
 #include "core/train/trainer.h"
 #include "dist/start_guard.h"
+#include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/scale/file_calls.h"
 #include "tests/testing/temporary_directory.h"
@@ -112,19 +113,10 @@ class WholeRunsTest : public ::testing::Test {
  protected:
   WholeRunsTest() {
     fs::create_directories(run_dir_);
-    config_.model = {.num_layers = 1,
-                     .model_dim = 8,
-                     .num_heads = 1,
-                     .head_dim = 8,
-                     .ffn_dim = 16,
-                     .mem_len = 8};
-    config_.sampling.seq_len = 16;
-    config_.sampling.bidirectional = false;
-    config_.objective.name = "causal_lm";
+    config_ = SmallCausalLm();
     config_.checkpoint.every = 2;
     config_.data.shards = shared_ + "/shards";
     config_.train.steps = 4;
-    config_.train.micro_batch_size = 1;
     fs::create_directories(config_.data.shards);
     data::TestDataset{.vocab_size = 100, .shard_tokens = 1024}.Write(
         config_.data.shards, data::TestStream::Random(200'000, 100, 1));

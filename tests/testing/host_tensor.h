@@ -92,6 +92,11 @@ inline HostTensor TensorOf(DType dtype, const std::vector<double>& values) {
   return tensor;
 }
 
+template <typename T>
+ConstTensorView ViewOf(const std::vector<T>& values) {
+  return ConstTensorView(values.data(), {static_cast<int64_t>(values.size())});
+}
+
 // The same values in another dtype; exact when it is the wider one.
 inline HostTensor ToDType(const HostTensor& tensor, DType dtype) {
   if (tensor.shape().rank() == 0) return tensor;  // not given

@@ -1,4 +1,4 @@
-// Runs of GPT that are planned and checked but never trained.
+// Small runs; those of GPT are planned and checked but never trained.
 
 #pragma once
 
@@ -32,6 +32,18 @@ inline RunConfig SmallClassifier(int64_t num_layers, int64_t length, int64_t num
   config.objective.name = "gpt_finetuning";
   config.objective.num_classes = num_classes;
   config.Resolve();
+  return config;
+}
+
+// Of text in one direction with memory, for runs that are trained.
+inline RunConfig SmallCausalLm() {
+  RunConfig config;
+  config.model = {
+      .num_layers = 1, .model_dim = 8, .num_heads = 1, .head_dim = 8, .ffn_dim = 16, .mem_len = 8};
+  config.sampling.seq_len = 16;
+  config.sampling.bidirectional = false;
+  config.objective.name = "causal_lm";
+  config.train.micro_batch_size = 1;
   return config;
 }
 

@@ -30,6 +30,7 @@
 #include "core/train/state/saved_weights.h"
 #include "core/train/trainer.h"
 #include "dist/parameter_partition.h"
+#include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/testing/fault_file_system.h"
 #include "tests/testing/fenced_backend.h"
@@ -122,28 +123,16 @@ using BackendPtr = std::unique_ptr<kernels::Backend>;
 class TrainerTest : public ::testing::Test {
  protected:
   TrainerTest() {
-    root_ = data::MakeTestDirectory("trainer");
-    shards_ = root_ + "/shards";
     stream_ = data::TestStream::Random(kTokens, kVocabulary, 1);
     WriteText(shards_, stream_, kTokens);
 
-    config_.model = {.num_layers = 1,
-                     .model_dim = 8,
-                     .num_heads = 1,
-                     .head_dim = 8,
-                     .ffn_dim = 16,
-                     .mem_len = 8};
-    config_.sampling.seq_len = 16;
-    config_.sampling.bidirectional = false;
-    config_.objective.name = "causal_lm";
+    config_ = SmallCausalLm();
     config_.optimizer.learning_rate = 0.01;
     config_.checkpoint.every = 0;
     config_.data.shards = shards_;
     config_.train.global_batch_size = kLanes;
-    config_.train.micro_batch_size = 1;
     config_.cpu.threads = 1;
   }
-  ~TrainerTest() override { fs::remove_all(root_); }
 
   static void WriteText(const std::string& directory, const data::TestStream& stream,
                         uint64_t shard_tokens, const std::string& tokenizer = "a tokenizer") {
@@ -287,19 +276,19 @@ class TrainerTest : public ::testing::Test {
   static void DamageToken(const std::string& directory, const data::TestStream& stream,
                           int64_t position) {
     const std::string path = directory + "/shard-00000.h5";
-    std::string bytes = data::ReadFile(path);
     std::string around;
     for (int64_t i = position; i < position + 16; ++i) {
       around.push_back(static_cast<char>(stream.tokens[i]));
       around.push_back('\0');
     }
-    const size_t at = bytes.find(around);
+    const size_t at = data::ReadFile(path).find(around);
     ASSERT_NE(at, std::string::npos);
-    bytes[at] ^= 1;
-    data::WriteFile(path, bytes);
+    data::FlipBit(path, at);
   }
 
-  std::string root_, shards_, held_out_, run_name_;
+  const TemporaryDirectory directory_;
+  const std::string root_ = directory_.path(), shards_ = root_ + "/shards";
+  std::string held_out_, run_name_;
   data::TestStream stream_, held_out_stream_;
   // Loss heads computed by the rank with the fault, over all starts.
   int64_t faulty_rank_calls_ = 0;

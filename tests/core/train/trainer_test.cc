@@ -91,23 +91,6 @@ class FaultyAllocation final : public testing::ForwardingBackend {
   const bool stops_;
 };
 
-// Gives a stop signal in its microbatch `last`, and counts those that it computes.
-class StoppingBackend final : public testing::ForwardingBackend {
- public:
-  StoppingBackend(BackendPtr inner, int last, int* num_microbatches)
-      : ForwardingBackend(std::move(inner)), last_(last), num_microbatches_(*num_microbatches) {}
-  void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView stream) override {
-    ForwardingBackend::LinearCrossEntropy(args, stream);
-    if (++num_microbatches_ != last_) return;
-    ::kill(::getpid(), SIGUSR1);
-    while (StopSignal() == 0) std::this_thread::yield();
-  }
-
- private:
-  const int last_;
-  int& num_microbatches_;
-};
-
 TEST_F(TrainerTest, AStopSignalInSetUpEndsAllRanksBeforeTheyTrain) {
   ForEachRank(2, 3, [&](int ranks, int rank) {
     wrap_ = [rank](BackendPtr inner, int mine) -> BackendPtr {
@@ -129,13 +112,14 @@ TEST_F(TrainerTest, AStopSignalInALongFirstStepDoesNotWaitForItsEnd) {
   config_.train.steps = 6;
   first_step_patience_ = absl::ZeroDuration();
   // Rank 0 is asked in its second of four microbatches, and computes no other.
-  int num_microbatches = 0;
+  const Fault stop_in_second{Poison::kNone, 0, 2, true};
   wrap_ = [&](BackendPtr inner, int rank) -> BackendPtr {
     if (rank != 0) return inner;
-    return std::make_unique<StoppingBackend>(std::move(inner), 2, &num_microbatches);
+    return std::make_unique<FaultyBackend>(std::move(inner), stop_in_second, /*microbatches=*/1,
+                                           &faulty_rank_calls_);
   };
   ExpectAllEnd(TrainAnew(2), kExitRequeue);
-  EXPECT_EQ(num_microbatches, 2);
+  EXPECT_EQ(faulty_rank_calls_, 2);
   wrap_ = nullptr;
   EXPECT_TRUE(Metrics(2).empty());
   EXPECT_EQ(Events<ledger::Stop>(2).back().exit_status, kExitRequeue);
@@ -397,12 +381,6 @@ class DamagedCheckpointTest : public TrainerTest {
     fs::remove_all(RunDir(2));
     fs::copy(original_, RunDir(2), fs::copy_options::recursive);
   }
-  static void FlipByte(const std::string& path, int64_t offset) {
-    std::string bytes = data::ReadFile(path);
-    ASSERT_LT(offset, static_cast<int64_t>(bytes.size()));
-    bytes[offset] ^= 1;
-    data::WriteFile(path, bytes);
-  }
 
   std::string original_, digest_;
 };
@@ -416,7 +394,7 @@ TEST_F(DamagedCheckpointTest, DamageThatOneRankReadsSendsAllToTheOlderOne) {
       for (const int ranks : {2, 3}) {
         SCOPED_TRACE(::testing::Message() << ranks << " ranks, file " << file << " at " << chunk);
         MakeCopy();
-        FlipByte(File(4, file), std::min<int64_t>(chunk + (1 << 20), bytes) - 1);
+        data::FlipBit(File(4, file), std::min<int64_t>(chunk + (1 << 20), bytes) - 1);
         const std::string newest = ckpt::CheckpointPath(RunDir(2), 4);
         const int64_t generation = ckpt::Checkpoint::Open(newest)->generation();
         ExpectAllOk(Train(ranks));
@@ -445,30 +423,29 @@ TEST_F(DamagedCheckpointTest, AWarmStartFromItIsRefusedByAllRanks) {
   for (const bool is_read : {true, false}) {
     run_name_.clear();
     const int64_t at = is_read ? 4096 : bytes - 1;
-    FlipByte(file, at);
+    data::FlipBit(file, at);
     run_name_ = "warm";
     const std::vector<absl::Status> ends = TrainAnew(3);
-    FlipByte(file, at);
+    data::FlipBit(file, at);
     if (!is_read) {
       ExpectAllOk(ends);
       continue;
     }
     ExpectAllEqual(ends);
-    EXPECT_TRUE(absl::IsDataLoss(ends[0])) << ends[0];
-    EXPECT_THAT(ends[0], Says("train.init_from '" + source.directory() + "' is damaged: rank ",
-                              "rank-00001-of-00002.safetensors", "tensor 'master'",
-                              "name another checkpoint"));
+    EXPECT_THAT(
+        ends[0],
+        Fails(absl::IsDataLoss, "train.init_from '" + source.directory() + "' is damaged: rank ",
+              "rank-00001-of-00002.safetensors", "tensor 'master'", "name another checkpoint"));
   }
 }
 
 TEST_F(DamagedCheckpointTest, WithNoneLeftNoRankStarts) {
   MakeCopy();
-  FlipByte(File(4, 1), 1 << 20);
+  data::FlipBit(File(4, 1), 1 << 20);
   fs::remove(File(2, 0));
   const std::vector<absl::Status> ends = Train(3);
   ExpectAllEqual(ends);
-  EXPECT_TRUE(absl::IsDataLoss(ends[0])) << ends[0];
-  EXPECT_THAT(ends[0], Says("; the last one tried: rank 0 on thread0: "));
+  EXPECT_THAT(ends[0], Fails(absl::IsDataLoss, "; the last one tried: rank 0 on thread0: "));
   EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(3), 2)));
 }
 

@@ -1,15 +1,9 @@
 #include "tests/data/dataset/dataset_files.h"
 
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
-
-#include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
 #include "core/base/crc32c.h"
@@ -195,15 +189,6 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
 }
 
-std::string MakeTestDirectory(const std::string& name) {
-  const std::string path = absl::StrCat(
-      ::testing::TempDir(), "anyorder_", name, "_",
-      ::testing::UnitTest::GetInstance()->current_test_info()->name(), "_", ::getpid());
-  std::filesystem::remove_all(path);
-  std::filesystem::create_directories(path);
-  return path;
-}
-
 std::string ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   ANYORDER_CHECK(file.good()) << path;
@@ -219,6 +204,7 @@ void WriteFile(const std::string& path, const std::string& bytes) {
 
 void FlipBit(const std::string& path, uint64_t offset) {
   std::string bytes = ReadFile(path);
+  ASSERT_LT(offset, bytes.size());
   bytes[offset] = static_cast<char>(bytes[offset] ^ 1);
   WriteFile(path, bytes);
 }

@@ -2,13 +2,17 @@
 
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "data/dataset/dataset.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 
@@ -38,11 +42,22 @@ struct TestDataset {
   void Write(const std::string& directory, const TestStream& stream) const;
 };
 
-// A fresh directory under the test's temporary one.
-std::string MakeTestDirectory(const std::string& name);
 std::string ReadFile(const std::string& path);
 void WriteFile(const std::string& path, const std::string& bytes);
 // Changes one bit of a file's byte.
 void FlipBit(const std::string& path, uint64_t offset);
+
+// Tests of a dataset in a folder of its own.
+class TextFolderTest : public ::testing::Test {
+ protected:
+  explicit TextFolderTest(TestStream stream, const TestDataset& dataset = {})
+      : stream_(std::move(stream)) {
+    dataset.Write(folder_, stream_);
+  }
+
+  const TemporaryDirectory directory_;
+  const std::string folder_ = directory_.path();
+  const TestStream stream_;
+};
 
 }  // namespace anyorder::data

@@ -300,11 +300,6 @@ TEST_F(DatasetTest, ShardsOfOtherDatasetsAndInAnotherOrderAreRefused) {
   EXPECT_TRUE(ShardStatus().ok());
 }
 
-TEST_F(DatasetTest, AnotherTokenizerModelIsRefused) {
-  WriteFile(Path("spiece.model"), "b tokenizer");
-  ExpectDataLoss(OpenStatus(), "spiece.model");
-}
-
 TEST_F(DatasetTest, SpecialIdsMayBeAbsentButThatOfDocuments) {
   DatasetIndex index = ReadDatasetIndex(directory_).value();
   for (const auto& [field, member] : kVocabIdFields)

@@ -9,7 +9,6 @@
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
@@ -23,11 +22,10 @@ TEST(CharactersTest, CodePointsAreCounted) {
   EXPECT_EQ(CharactersOf(text, {2, 2}), "");
 }
 
-class ExampleOriginsTest : public testing::Test {
+class ExampleOriginsTest : public TextFolderTest {
  protected:
   // Three questions; the first two have passages of 7 and 6 tokens, the third one of 7.
-  ExampleOriginsTest() {
-    TestDataset().Write(folder_, TestStream::Random(400, 1000, 5));
+  ExampleOriginsTest() : TextFolderTest(TestStream::Random(400, 1000, 5)) {
     TestExamples examples = TestExamples::Questions(30);
     examples.examples = {{{0, 1}, {1, 7}}, {{8, 2}, {10, 6}}, {{16, 1}, {17, 7}}};
     examples.labels = {1, 0, -1};
@@ -49,8 +47,6 @@ class ExampleOriginsTest : public testing::Test {
         << lines;
   }
 
-  const TemporaryDirectory directory_;
-  const std::string folder_ = directory_.path();
   std::unique_ptr<Dataset> dataset_;
 };
 

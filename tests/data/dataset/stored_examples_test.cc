@@ -12,14 +12,13 @@
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/dataset/example_files.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
 namespace {
 
-class StoredExamplesTest : public testing::Test {
+class StoredExamplesTest : public TextFolderTest {
  protected:
-  StoredExamplesTest() { TestDataset().Write(folder_, stream_); }
+  StoredExamplesTest() : TextFolderTest(TestStream::Random(400, 1000, 5)) {}
 
   // Opens the dataset with the examples that `damage` changed; the digests fit.
   void ExpectRefused(const std::function<void(TestExamples&)>& damage, const std::string& message) {
@@ -29,9 +28,6 @@ class StoredExamplesTest : public testing::Test {
     EXPECT_THAT(Dataset::Open(folder_).status(), Fails(absl::IsDataLoss, message));
   }
 
-  const TemporaryDirectory directory_;
-  const std::string folder_ = directory_.path();
-  TestStream stream_ = TestStream::Random(400, 1000, 5);
   TestExamples examples_ = TestExamples::Pairs(400);
 };
 
@@ -55,11 +51,6 @@ TEST_F(StoredExamplesTest, EveryPartIsReadWithItsLabel) {
       }
     }
   }
-}
-
-TEST_F(StoredExamplesTest, PlainTextHasNoExamples) {
-  const auto dataset = Dataset::Open(folder_).value();
-  EXPECT_EQ(dataset->examples(), nullptr);
 }
 
 TEST_F(StoredExamplesTest, WhatCannotBeIsRefusedWhoeverWroteIt) {

@@ -285,9 +285,7 @@ TEST_P(CausalScoreTest, ScoreIsTheSumOfTheTokens) {
   const std::vector<double> weights = testing::InitialWeights(model, kSmallVocab, 31);
   const CausalWalk walk = CausalWalk::Create(text, model, options).value();
   const auto score =
-      ScoreCausally(walk, model,
-                    ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}),
-                    kSmallVocab, 0, testing::SharedReference())
+      ScoreCausally(walk, model, test::ViewOf(weights), kSmallVocab, 0, testing::SharedReference())
           .value();
   EXPECT_EQ(score.losses.targets, 49);
   double sum = 0;

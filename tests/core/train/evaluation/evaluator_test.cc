@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,14 +25,12 @@ namespace {
 
 constexpr uint64_t kVocabulary = 100;
 
-class EvaluatorTest : public ::testing::Test {
+class EvaluatorTest : public data::TextFolderTest {
  protected:
-  EvaluatorTest() {
-    directory_ = data::MakeTestDirectory("evaluator");
-    data::TestDataset{.vocab_size = kVocabulary, .shard_tokens = 6400}.Write(
-        directory_, data::TestStream::Random(6000, kVocabulary, 3));
-    text_ = data::Dataset::Open(directory_).value();
-
+  EvaluatorTest()
+      : TextFolderTest(data::TestStream::Random(6000, kVocabulary, 3),
+                       {.vocab_size = kVocabulary, .shard_tokens = 6400}) {
+    text_ = data::Dataset::Open(folder_).value();
     config_.model = {.num_layers = 2,
                      .model_dim = 8,
                      .num_heads = 2,
@@ -46,17 +43,14 @@ class EvaluatorTest : public ::testing::Test {
     config_.train.global_batch_size = 4;
     config_.train.micro_batch_size = 2;
   }
-  ~EvaluatorTest() override { std::filesystem::remove_all(directory_); }
 
   std::vector<float> Weights() const {
     return testing::InitialParameters(config_.model, kVocabulary, 1);
   }
   // The losses of all lanes after all batches.
   static std::vector<SplitLosses> RunAll(Evaluator& evaluator, const std::vector<float>& weights) {
-    for (int64_t batch = 0; batch < evaluator.num_batches(); ++batch) {
-      ANYORDER_CHECK_OK(evaluator.RunBatch(
-          ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())})));
-    }
+    for (int64_t batch = 0; batch < evaluator.num_batches(); ++batch)
+      ANYORDER_CHECK_OK(evaluator.RunBatch(test::ViewOf(weights)));
     return evaluator.lane_losses();
   }
   // The losses of all lanes of one process.
@@ -66,7 +60,6 @@ class EvaluatorTest : public ::testing::Test {
   }
   SplitLosses Losses() const { return SumOverLanes(Lanes(options_)); }
 
-  std::string directory_;
   std::unique_ptr<data::Dataset> text_;
   RunConfig config_;
   EvaluatorOptions options_ = {.lanes = 4, .batches = 5, .seed = 9};
@@ -80,7 +73,6 @@ int PartFromFacts(const TextSample& sample, int64_t slot, int64_t reuse_len) {
   return separators == 0 ? 1 : 2;
 }
 
-// Lane by lane with a network of the same microbatch, memory carried by hand.
 // Batches of an evaluation count from 0, as the steps over which a run opens its attention.
 TEST_F(EvaluatorTest, AttentionIsOpenWhateverStepTheRunIsAt) {
   config_.objective.name = "masked_diffusion";
@@ -107,6 +99,7 @@ TEST_F(EvaluatorTest, ACurriculumIsOverWhateverStepTheRunIsAt) {
   EXPECT_NE(Losses().total().loss, shuffled.total().loss);
 }
 
+// Lane by lane with a network of the same microbatch, memory carried by hand.
 TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
   config_.train.micro_batch_size = 1;
   const SplitLosses measured = Losses();
@@ -128,9 +121,7 @@ TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
       const TextSample sample = *sampler->Sample(lane, step);
       Batch batch(objective->Shape(1));
       objective->BuildLane(sample, 0, batch);
-      StepArgs args = {
-          .batch = &batch,
-          .weights = ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())})};
+      StepArgs args = {.batch = &batch, .weights = test::ViewOf(weights)};
       args.memory.slots =
           TensorView(memory.data(), {1, 2, config_.model.mem_len + fresh, config_.model.model_dim});
       args.training = false;
@@ -260,13 +251,9 @@ TEST_F(EvaluatorTest, SaysHowMuchTextIsMissing) {
 }
 
 // Held-out text in `folder_`, which was training data, too.
-class PeriodicEvaluatorTest : public ::testing::Test {
+class PeriodicEvaluatorTest : public data::TextFolderTest {
  protected:
-  PeriodicEvaluatorTest() {
-    data::TestDataset dataset;
-    dataset.Write(folder_, data::TestStream::Random(2000, dataset.vocab_size, 1));
-  }
-  ~PeriodicEvaluatorTest() override { std::filesystem::remove_all(folder_); }
+  PeriodicEvaluatorTest() : TextFolderTest(data::TestStream::Random(2000, 1000, 1)) {}
 
   data::DatasetIndex Index() const { return *data::ReadDatasetIndex(folder_); }
   RunConfig Evaluating(RunConfig config) const {
@@ -284,7 +271,6 @@ class PeriodicEvaluatorTest : public ::testing::Test {
     return Evaluating(config);
   }
 
-  const std::string folder_ = data::MakeTestDirectory("held_out");
   data::TestExamples examples_ = data::TestExamples::Pairs(200);
 };
 

@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -19,28 +18,26 @@ namespace {
 
 using Probabilities = std::vector<std::vector<double>>;
 
-class ExamplePredictorTest : public ::testing::Test {
+class ExamplePredictorTest : public data::TextFolderTest {
  protected:
-  ExamplePredictorTest() {
-    dataset_.Write(folder_, data::TestStream::Random(200, dataset_.vocab_size, 1));
+  static constexpr int64_t kVocabulary = 1000;
+
+  ExamplePredictorTest() : TextFolderTest(data::TestStream::Random(200, kVocabulary, 1)) {
     config_ = SmallClassifier(1, 32, 2);
     config_.objective.task = ExampleTask::kEntailment;
     config_.Resolve();
   }
-  ~ExamplePredictorTest() override { std::filesystem::remove_all(folder_); }
 
   Probabilities Predict(const data::TestExamples& examples, int64_t batch_size) const {
     examples.AddTo(folder_);
     const auto dataset = *data::Dataset::Open(folder_);
     const auto backend = *kernels::MakeCpuBackend({1});
-    const auto weights =
-        testing::InitialParameters(config_.model, static_cast<int64_t>(dataset_.vocab_size), 5);
+    const auto weights = testing::InitialParameters(config_.model, kVocabulary, 5);
     const auto predictor = *ExamplePredictor::Create(config_, *dataset, batch_size, *backend);
     Probabilities all;
     while (all.size() < examples.examples.size()) {
-      const std::vector<ExamplePrediction> some = *predictor->Predict(
-          static_cast<int64_t>(all.size()),
-          ConstTensorView(weights.data(), {static_cast<int64_t>(weights.size())}));
+      const std::vector<ExamplePrediction> some =
+          *predictor->Predict(std::ssize(all), test::ViewOf(weights));
       for (const ExamplePrediction& one : some) {
         EXPECT_EQ(one.example, std::ssize(all));
         all.push_back(ProbabilitiesOf(one.result.logits));
@@ -49,8 +46,6 @@ class ExamplePredictorTest : public ::testing::Test {
     return all;
   }
 
-  const std::string folder_ = data::MakeTestDirectory("predictor");
-  data::TestDataset dataset_;
   RunConfig config_;
 };
 

@@ -136,8 +136,7 @@ class TokenStatesTest : public ::testing::TestWithParam<Case> {
     if (model.same_length == SameLength::kOff) model.mem_len = 0;
     const auto network =
         InferenceNetwork::Create({model, shape, kSmallVocab}, SharedReference()).value();
-    network->Run(batch, ConstTensorView(weights_.data(), {static_cast<int64_t>(weights_.size())}),
-                 nullptr);
+    network->Run(batch, test::ViewOf(weights_), nullptr);
     const auto* values = network->activations().output.data<double>() + first * model.model_dim;
     return {values, values + length * model.model_dim};
   }
@@ -173,14 +172,6 @@ TEST_P(TokenStatesTest, AreThoseOfOnePassOverTheText) {
   }
 }
 
-// Whether the first token's state knows of the last: texts that differ in that alone.
-TEST_P(TokenStatesTest, KnowLaterTokensUnlessTheNetworkIsCausal) {
-  const std::vector<double> one = WholePass({5, 6, 7});
-  const std::vector<double> other = WholePass({5, 6, 8});
-  EXPECT_EQ(std::equal(one.begin(), one.begin() + config_.model.model_dim, other.begin()),
-            GetParam().is_causal);
-}
-
 TEST_P(TokenStatesTest, TheSameBitsInMemoryThatIsNotTheHosts) {
   for (const ComputeType dtype : {ComputeType::kFloat32, ComputeType::kBFloat16}) {
     config_.model.dtype = dtype;
@@ -192,8 +183,8 @@ TEST_P(TokenStatesTest, TheSameBitsInMemoryThatIsNotTheHosts) {
 
 TEST_P(TokenStatesTest, LengthsAreCheckedAndErrorsEndIt) {
   const auto create = [&](int64_t max_slots) {
-    return TokenEncoder::Create(config_, kVocabulary, {max_slots, 2},
-                                ConstTensorView(weights_.data(), {1}), SharedReference());
+    return TokenEncoder::Create(config_, kVocabulary, {max_slots, 2}, test::ViewOf(weights_),
+                                SharedReference());
   };
   const auto special = static_cast<int64_t>(GetParam().before.size() + GetParam().after.size());
   EXPECT_EQ((*create(0))->max_tokens(), kLength - special);
@@ -209,20 +200,17 @@ TEST_P(TokenStatesTest, LengthsAreCheckedAndErrorsEndIt) {
   if (GetParam().objective == "gpt") {
     RunConfig paired = config_;
     paired.model.positions = Positions::kLearnedPairs;
-    ExpectInvalid(TokenEncoder::Create(paired, kVocabulary, {0, 2},
-                                       ConstTensorView(weights_.data(), {1}), SharedReference())
-                      .status(),
-                  "depends on the position that is predicted next");
+    ExpectInvalid(
+        TokenEncoder::Create(paired, kVocabulary, {0, 2}, test::ViewOf(weights_), SharedReference())
+            .status(),
+        "depends on the position that is predicted next");
   }
   const States cut = Encode(SharedReference(), 4, special + 2);
   EXPECT_EQ(cut[0].size(), static_cast<size_t>(2 * config_.model.model_dim));
   ExpectEqual(cut[0], WholePass({texts_[0][0], texts_[0][1]}));
 
   const auto encoder =
-      TokenEncoder::Create(
-          config_, kVocabulary, {0, 2},
-          ConstTensorView(weights_.data(), {static_cast<int64_t>(weights_.size())}),
-          SharedReference())
+      TokenEncoder::Create(config_, kVocabulary, {0, 2}, test::ViewOf(weights_), SharedReference())
           .value();
   int calls = 0;
   const absl::Status status = encoder->Encode(texts_, [&](size_t, const std::vector<float>&) {

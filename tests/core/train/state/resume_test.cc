@@ -24,7 +24,6 @@ using ::testing::HasSubstr;
 class ResumeTest : public ::testing::Test {
  protected:
   ResumeTest() {
-    run_ = data::MakeTestDirectory("resume");
     config_.data.shards = "shards";
     dataset_.dataset_digest = "data1";
     dataset_.tokenizer_digest = "tokens1";
@@ -33,14 +32,14 @@ class ResumeTest : public ::testing::Test {
     saved_.dataset_digest = "data1";
     saved_.tokenizer_digest = "tokens1";
   }
-  ~ResumeTest() override { std::filesystem::remove_all(run_); }
 
   void Append(const ledger::Event& event) const {
     ASSERT_TRUE(Ledger::Open(RunDirectory(run_).ledger)->Append(event).ok());
   }
   void RecordCommit() const { Append(ledger::Commit{1, 10, 1}); }
 
-  std::string run_;
+  const TemporaryDirectory directory_;
+  const std::string run_ = directory_.path();
   RunConfig config_;
   data::DatasetIndex dataset_;
   TrainMetadata saved_;

@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <fstream>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -37,8 +36,6 @@ RunConfig Classifier() { return SmallClassifier(2, 16, 3); }
 
 class WarmStartTest : public ::testing::Test {
  protected:
-  ~WarmStartTest() override { fs::remove_all(run_); }
-
   // A checkpoint of `config` whose element i is i + 1.
   void Save(const RunConfig& config, int64_t vocab = kVocab) const {
     const ParameterLayout layout(config.model, vocab);
@@ -51,14 +48,13 @@ class WarmStartTest : public ::testing::Test {
                                  const std::string& tokenizer = "tokenizer") const {
     return PlanWarmStart(run_, config, kVocab, tokenizer);
   }
-  void ExpectRefused(const RunConfig& config, const std::vector<std::string>& parts) const {
-    const absl::Status status = Plan(config).status();
-    for (const std::string& part : parts)
-      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(part), Not(HasSubstr("\n"))));
-    EXPECT_FALSE(status.ok());
+  template <typename... Parts>
+  void ExpectRefused(const RunConfig& config, const Parts&... parts) const {
+    EXPECT_THAT(Plan(config).status(), AllOf(Says(parts...), Not(Says("\n"))));
   }
 
-  const std::string run_ = data::MakeTestDirectory("warm_start");
+  const TemporaryDirectory directory_;
+  const std::string run_ = directory_.path();
 };
 
 TEST_F(WarmStartTest, EveryTensorIsTheOtherRunsButTheHeads) {
@@ -124,14 +120,14 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   Save(Gpt());
   RunConfig config = Classifier();
   config.model.max_positions = 32;
-  ExpectRefused(config, {"model.max_positions = 16", "model.max_positions = 32"});
+  ExpectRefused(config, "model.max_positions = 16", "model.max_positions = 32");
   config = Classifier();
   testing::SetKeys("activation = relu, layer_norm_epsilon = 1e-3", config.model);
-  ExpectRefused(config, {"weights of objective gpt for gpt_finetuning", "model.activation",
-                         "(1 other key differs, too)"});
+  ExpectRefused(config, "weights of objective gpt for gpt_finetuning", "model.activation",
+                "(1 other key differs, too)");
   config = Classifier();
   config.model.num_layers = 3;
-  ExpectRefused(config, {"model.num_layers = 2"});
+  ExpectRefused(config, "model.num_layers = 2");
   const RunConfig good = Classifier();
   EXPECT_THAT(Plan(good, "another").status(), Says("was trained with tokenizer tokenizer"));
   // Another vocabulary with the same digest cannot be, but a table can lie.
@@ -165,13 +161,13 @@ TEST_F(WarmStartTest, TheHeadOfAnotherTaskIsNewAndAllElseIsTaken) {
   other.objective.num_classes = 2;
   other.model.ffn_dim = 16;
   other.Resolve();
-  ExpectRefused(other, {"model.ffn_dim = 12"});
+  ExpectRefused(other, "model.ffn_dim = 12");
 }
 
 TEST_F(WarmStartTest, DirectoriesWithoutACheckpointAreRefused) {
-  ExpectRefused(Classifier(), {"has no committed checkpoint"});
+  ExpectRefused(Classifier(), "has no committed checkpoint");
   fs::remove_all(run_);
-  ExpectRefused(Classifier(), {"is not a directory"});
+  ExpectRefused(Classifier(), "is not a directory");
 }
 
 // Nobody reads moments, and all ranks together read the weights once, but for the chunks at the
@@ -210,32 +206,23 @@ TEST_F(WarmStartTest, DamageIsFoundByTheRankThatReadsIt) {
   Save(Gpt());
   for (const auto& entry : fs::recursive_directory_iterator(run_)) {
     if (entry.path().extension() != ".safetensors") continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(-9, std::ios::end);
-    file.put('\x55');
+    data::FlipBit(entry.path(), fs::file_size(entry.path()) - 9);
   }
   const WarmStart start = Plan(Classifier()).value();
   float weight = 0;
-  const absl::Status read = ReadTransferred(start.weights, start.plan, 0, 1, &weight);
-  EXPECT_TRUE(absl::IsDataLoss(read)) << read;
+  EXPECT_THAT(ReadTransferred(start.weights, start.plan, 0, 1, &weight), Fails(absl::IsDataLoss));
 }
 
 // A small dataset of text, to which examples may be added.
-class TaskDataTest : public ::testing::Test {
+class TaskDataTest : public data::TextFolderTest {
  protected:
-  TaskDataTest() {
-    data::TestDataset dataset;
-    dataset.Write(folder_, data::TestStream::Random(200, dataset.vocab_size, 1));
-  }
-  ~TaskDataTest() override { fs::remove_all(folder_); }
+  TaskDataTest() : TextFolderTest(data::TestStream::Random(200, 1000, 1)) {}
 
   absl::Status Check(const RunConfig& config, TaskLabels labels = TaskLabels::kMayLack) const {
     const auto opened = data::Dataset::Open(folder_);
     EXPECT_TRUE(opened.ok()) << opened.status();
     return CheckTaskData(config, **opened, labels);
   }
-
-  const std::string folder_ = data::MakeTestDirectory("task_data");
 };
 
 TEST_F(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
