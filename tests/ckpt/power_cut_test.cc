@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -138,43 +140,36 @@ TEST_P(PowerCutTest, EveryCrashOfARecoveryIsRecovered) {
 INSTANTIATE_TEST_SUITE_P(Nodes, PowerCutTest, ::testing::Values(1, 3));
 
 TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
-  struct Case {
-    const char* what;
-    void (*damage)(ModelFileSystem* fs, const StagedSave& save);
+  const StagedSave save(200, 3);
+  const std::string folder = TemporaryPath(kRunDir, save.id());
+  using Damage = std::function<void(ModelFileSystem*)>;
+  const auto flip_in = [&](const std::string& file) -> Damage {
+    return [path = JoinPath(folder, file)](ModelFileSystem* fs) {
+      std::string content = fs->Contents(path);
+      content[content.size() / 2] ^= 1;
+      fs->Overwrite(path, content);
+    };
   };
-  static const auto flip_in = [](ModelFileSystem* fs, const std::string& path) {
-    std::string content = fs->Contents(path);
-    content[content.size() / 2] ^= 1;
-    fs->Overwrite(path, content);
-  };
-  const Case cases[] = {
-      {"a flipped vote",
-       [](ModelFileSystem* fs, const StagedSave& save) {
-         flip_in(fs, JoinPath(TemporaryPath(kRunDir, save.id()), VoteName(1)));
-       }},
-      {"a flipped rank file",
-       [](ModelFileSystem* fs, const StagedSave& save) {
-         flip_in(fs, JoinPath(TemporaryPath(kRunDir, save.id()), RankFileName(2, kWorldSize)));
-       }},
+  const std::pair<const char*, Damage> cases[] = {
+      {"a flipped vote", flip_in(VoteName(1))},
+      {"a flipped rank file", flip_in(RankFileName(2, kWorldSize))},
       {"a missing vote",
-       [](ModelFileSystem* fs, const StagedSave& save) {
-         const std::string path = JoinPath(TemporaryPath(kRunDir, save.id()), VoteName(1));
-         ASSERT_TRUE(fs->RemoveFile(path).ok());
+       [&](ModelFileSystem* fs) {
+         ASSERT_TRUE(fs->RemoveFile(JoinPath(folder, VoteName(1))).ok());
        }},
       {"given up by a node after its vote",
-       [](ModelFileSystem* fs, const StagedSave& save) {
+       [&](ModelFileSystem* fs) {
          CommitLog(fs, kRunDir, 1).Abandon(save.id(), 2, {2}, "no decision", false);
        }},
       {"older than what is committed",
-       [](ModelFileSystem* fs, const StagedSave&) { ASSERT_TRUE(Save(fs, 300, 3).ok()); }},
+       [](ModelFileSystem* fs) { ASSERT_TRUE(Save(fs, 300, 3).ok()); }},
   };
-  for (const Case& c : cases) {
-    SCOPED_TRACE(c.what);
+  for (const auto& [what, damage] : cases) {
+    SCOPED_TRACE(what);
     ModelFileSystem fs;
     PrepareWithTwoCommits(&fs, 3);
-    const StagedSave save(200, 3);
     ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
-    c.damage(&fs, save);
+    damage(&fs);
     ASSERT_TRUE(StartAgain(&fs, 2).ok());
     // Not even for a moment: loading would find it bad, but until then it would be called
     // committed.

@@ -21,9 +21,6 @@ absl::Span<float> SpanOf(TensorView view) {
   return absl::MakeSpan(view.data<float>(), view.num_elements());
 }
 std::vector<float> CopyOf(TensorView view) { return {SpanOf(view).begin(), SpanOf(view).end()}; }
-ConstTensorView ViewOf(const std::vector<float>& values) {
-  return ConstTensorView(values.data(), {static_cast<int64_t>(values.size())});
-}
 
 // Runs body(optimizer, weights view) on one rank, for each backend.
 void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment>& segments,
@@ -42,7 +39,7 @@ void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment
 
 UpdateOutcome StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>& gradient,
                           const StepInfo& info, TensorView weights) {
-  optimizer.Step(ViewOf(gradient), info, weights);
+  optimizer.Step(ConstTensorView(gradient.data(), {std::ssize(gradient)}), info, weights);
   return optimizer.AwaitOutcome();
 }
 

@@ -103,14 +103,13 @@ TEST_F(RankWatchdogTest, OneReportSaysWhoWaitsAndForWhom) {
   rank(2).collective = "Exchange";
   Pass(absl::Seconds(50));
   EXPECT_THAT(reports_, IsEmpty());
-  Pass(absl::Minutes(10));
+  PassWithoutEnd(absl::Minutes(10));
   ASSERT_THAT(reports_, ElementsAre(HasSubstr("collective 57 (AllGather) has run for 1m")));
   EXPECT_THAT(reports_[0],
               AllOf(HasSubstr("in phase 'step 12'; 3 of 4 ranks wait in it; missing: "
                               "rank 2 on node2 (process 102): in phase 'step 12', after "
                               "collective 56 (Exchange), runs, but has not reached it"),
                     Not(HasSubstr("rank 0")), Not(HasSubstr("rank 3"))));
-  EXPECT_THAT(ends_, IsEmpty());
   Pass(absl::Minutes(10));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("collective 57 (AllGather) has run for 15m")));
 }
@@ -150,17 +149,15 @@ TEST_F(RankWatchdogTest, WhatStartedTheRanksMayNotStayWithoutThem) {
 TEST_F(RankWatchdogTest, AFrozenRankIsNamedAndEndsTheStart) {
   Pass(absl::Seconds(1));
   stopped_ = {3};
-  Pass(absl::Seconds(70));
+  PassWithoutEnd(absl::Seconds(70));
   ASSERT_THAT(reports_, ElementsAre(HasSubstr("rank 3 on node2 (process 103): in phase 'step 12', "
                                               "hangs: no sign of life for 1m")));
-  EXPECT_THAT(ends_, IsEmpty());
   stopped_ = {};
   Pass(absl::Seconds(1));
   stopped_ = {3};
-  Pass(absl::Minutes(14));
+  PassWithoutEnd(absl::Minutes(14));
   ASSERT_GE(reports_.size(), 2u);
   EXPECT_THAT(reports_[1], HasSubstr("hangs"));  // a second silence is a second report
-  EXPECT_THAT(ends_, IsEmpty());
   Pass(absl::Minutes(2));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("rank 3")));
 }
@@ -179,9 +176,8 @@ TEST_F(RankWatchdogTest, ARankThatWentWithoutAWordIsLost) {
 TEST_F(RankWatchdogTest, ANodeWithoutReportsIsNamedAndEndsTheStart) {
   Pass(absl::Seconds(1));
   silent_nodes_ = {1};
-  Pass(absl::Seconds(40));
+  PassWithoutEnd(absl::Seconds(40));
   EXPECT_THAT(reports_, ElementsAre(HasSubstr("checkpoint service on node2 for 30s")));
-  EXPECT_THAT(ends_, IsEmpty());
   Pass(absl::Seconds(25));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("service on node2 for 1m")));
 }
@@ -208,9 +204,8 @@ TEST_F(RankWatchdogTest, AStalledFileSystemIsReportedAndEndsNobody) {
   EXPECT_THAT(reports_, ElementsAre(AllOf(HasSubstr("file system stalls on node2"),
                                           HasSubstr("not ended before 5m"))));
   health_.nodes[1].file_wait = absl::ZeroDuration();
-  Pass(absl::Seconds(1));
+  PassWithoutEnd(absl::Seconds(1));
   EXPECT_THAT(reports_.back(), HasSubstr("answers again on node2, after 4m"));
-  EXPECT_THAT(ends_, IsEmpty());
   Pass(absl::Seconds(50));
   EXPECT_EQ(reports_.size(), 2u);  // the stall did not count as waiting
 }
@@ -278,9 +273,8 @@ TEST_F(StartOfRanksTest, LoadingMayTakeHoursAsLongAsItGoesOn) {
 }
 
 TEST_F(RankWatchdogTest, ALongStepOfATrainedRankIsOnlyReported) {
-  Pass(absl::Minutes(60));
+  PassWithoutEnd(absl::Minutes(60));
   EXPECT_THAT(reports_, ElementsAre(HasSubstr("stuck or slow: rank 0")));
-  EXPECT_THAT(ends_, IsEmpty());
 }
 
 TEST_F(RankWatchdogTest, ThousandSilentRanksMakeAShortLine) {

@@ -48,12 +48,6 @@ TEST_F(AnomalyRunsTest, SpikeOnAnyRankIsSkippedByAll) {
   EXPECT_NE(Digest(1, 8), end);
 }
 
-TEST_F(AnomalyRunsTest, IgnoredSpikeIsTrainedOn) {
-  ExpectAllOk(Run("ignored", 2, Fault{Poison::kGradientSpike, 1, 5}));
-  EXPECT_EQ(Saved(2, 8)->skipped_steps, 0);
-  EXPECT_EQ(Saved(2, 8)->anomaly.trained_steps, 8);
-}
-
 // Stopped in every step around the bad one, and going on with another number of ranks each time:
 // the same state, losses and detector as in one attempt.
 TEST_F(AnomalyRunsTest, DetectorSurvivesResumeAndOtherNumbersOfRanks) {

@@ -17,8 +17,8 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/digest.h"
-#include "core/base/status.h"
 #include "core/train/run/config_keys.h"
+#include "tests/testing/status_matchers.h"
 
 namespace anyorder {
 
@@ -69,8 +69,7 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
   };
   for (const auto& [text, words] : cases) {
     const absl::Status fault = ParseRunConfig(text, "run.toml").status();
-    EXPECT_TRUE(absl::IsInvalidArgument(fault)) << fault;
-    for (const char* word : words) EXPECT_THAT(std::string(fault.message()), HasSubstr(word));
+    for (const char* word : words) EXPECT_THAT(fault, Fails(absl::IsInvalidArgument, word));
   }
 }
 
@@ -104,14 +103,12 @@ TEST(ConfigFileTest, OverridesTakeWordsWithAndWithoutQuotes) {
 
 TEST(ConfigFileTest, BadOverridesAreRefused) {
   RunConfig config;
-  EXPECT_THAT(std::string(ApplyOverride("train.step=7", config).message()),
-              HasSubstr("did you mean 'train.steps'?"));
-  EXPECT_THAT(std::string(ApplyOverride("train.steps=x", config).message()),
-              HasSubstr("whole number"));
-  EXPECT_THAT(std::string(ApplyOverride("steps=7", config).message()),
-              AllOf(HasSubstr("expected section.key=value"), HasSubstr("'train.steps'")));
-  EXPECT_THAT(std::string(ApplyOverride("optimizer.lr=1", config).message()),
-              HasSubstr("did you mean 'optimizer.learning_rate'?"));
+  EXPECT_THAT(ApplyOverride("train.step=7", config), Says("did you mean 'train.steps'?"));
+  EXPECT_THAT(ApplyOverride("train.steps=x", config), Says("whole number"));
+  EXPECT_THAT(ApplyOverride("steps=7", config),
+              Says("expected section.key=value", "'train.steps'"));
+  EXPECT_THAT(ApplyOverride("optimizer.lr=1", config),
+              Says("did you mean 'optimizer.learning_rate'?"));
   EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride("train.steps", config)));
 }
 
@@ -168,23 +165,18 @@ TEST(ConfigFileTest, AnObjectiveMayBeNamedAsItsSystemIs) {
 }
 
 TEST(ConfigFileTest, MissingFileAndDirectoryAreNamed) {
-  const absl::Status missing = LoadRunConfig("no/such/file.toml", {}).status();
-  EXPECT_TRUE(absl::IsNotFound(missing));
-  EXPECT_THAT(std::string(missing.message()), HasSubstr("no/such/file.toml"));
-  const absl::Status directory = LoadRunConfig(::testing::TempDir(), {}).status();
-  EXPECT_EQ(ExitStatusFor(directory), 74) << directory;
-  EXPECT_THAT(std::string(directory.message()),
-              AllOf(HasSubstr(::testing::TempDir()), HasSubstr("Is a directory")));
+  EXPECT_THAT(LoadRunConfig("no/such/file.toml", {}).status(),
+              Fails(absl::IsNotFound, "no/such/file.toml"));
+  EXPECT_THAT(LoadRunConfig(::testing::TempDir(), {}).status(),
+              Exits(74, ::testing::TempDir(), "Is a directory"));
 }
 
 TEST(ConfigFileTest, KeysThatDoNotFitTogetherNameTheFileAndTheKeys) {
   const std::string path = ::testing::TempDir() + "/heads.toml";
   std::ofstream(path) << "[model]\nmodel_dim = 100\nnum_heads = 3\n[data]\nshards = \"shards\"\n";
-  const absl::Status status = LoadRunConfig(path, {}).status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr(path), HasSubstr("model.num_heads is 3"),
-                    HasSubstr("model.model_dim = 100")));
+  EXPECT_THAT(
+      LoadRunConfig(path, {}).status(),
+      Fails(absl::IsInvalidArgument, path, "model.num_heads is 3", "model.model_dim = 100"));
 }
 
 TEST(RunConfigTest, ValidationListsFaultsOfAllSections) {
@@ -284,9 +276,8 @@ TEST(RunConfigTest, StagesOfTheLearningRateFitIntoTheRun) {
 TEST(RunConfigTest, TransportIsOneOfThreeAndBucketsHaveABound) {
   EXPECT_EQ(ParseRunConfig("[dist]\ntransport = \"nccl\"\n", "run.toml")->dist.transport,
             dist::TransportKind::kNccl);
-  EXPECT_THAT(
-      std::string(ParseRunConfig("[dist]\ntransport = \"tcp\"\n", "run.toml").status().message()),
-      AllOf(HasSubstr("run.toml"), HasSubstr("auto"), HasSubstr("mpi"), HasSubstr("nccl")));
+  EXPECT_THAT(ParseRunConfig("[dist]\ntransport = \"tcp\"\n", "run.toml").status(),
+              Says("run.toml", "auto", "mpi", "nccl"));
   RunConfig config = ValidConfig();
   for (const int64_t bad : {0, 4097}) {
     config.dist.bucket_mib = bad;
@@ -317,6 +308,8 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.data.shards = "moved";
   other.train.log_every = 99;
   other.train.device_peak_tflops = 100;
+  other.train.device = kernels::DeviceChoice::kCuda;
+  other.kernels.gemm_algorithm_cache = "/elsewhere.txt";
   other.eval = {.shards = "held-out", .every = 7, .batches = 3, .batch_size = 2, .seed = 5};
   EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
   EXPECT_TRUE(CheckSameRun(config, other).ok());
@@ -327,15 +320,14 @@ TEST(RunConfigTest, IdentityHoldsWhatDoes) {
   RunConfig other = config;
   other.train.seed = 2;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
-  EXPECT_THAT(
-      std::string(CheckSameRun(config, other).message()),
-      AllOf(HasSubstr("train.seed = 1"), HasSubstr("train.seed = 2"), Not(HasSubstr("other key"))));
+  EXPECT_THAT(CheckSameRun(config, other),
+              AllOf(Says("train.seed = 1", "train.seed = 2"), Not(Says("other key"))));
   // What else differs follows from the objective.
   other.model.layer_norm_epsilon = 1e-5;
   other.objective.name = "gpt";
-  EXPECT_THAT(std::string(CheckSameRun(config, other).message()),
-              HasSubstr("started with objective.name = \"permutation_lm\" and cannot resume with "
-                        "objective.name = \"gpt\" (2 other keys differ, too)"));
+  EXPECT_THAT(CheckSameRun(config, other),
+              Says("started with objective.name = \"permutation_lm\" and cannot resume with "
+                   "objective.name = \"gpt\" (2 other keys differ, too)"));
   other = config;
   other.dist.reduction = dist::Reduction::kFast;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
@@ -423,16 +415,14 @@ TEST(ConfigKeysTest, AKeyIsFoundWithItsSectionOrAlone) {
   EXPECT_EQ(FindConfigKey("train.steps")->name(), "train.steps");
   EXPECT_EQ(FindConfigKey("mem_len")->name(), "model.mem_len");
   EXPECT_EQ(FindConfigKey("train.steps")->unit, "steps");
-  const auto fault = [](const char* name) {
-    return std::string(FindConfigKey(name).status().message());
-  };
-  EXPECT_THAT(fault("train.step"), HasSubstr("did you mean 'train.steps'?"));
-  EXPECT_THAT(fault("train.mem_len"), HasSubstr("did you mean 'model.mem_len'?"));
-  EXPECT_THAT(fault("train.lanes"), HasSubstr("its name is now 'train.global_batch_size'"));
-  EXPECT_THAT(fault("clip_norm"), HasSubstr("its name is now 'optimizer.max_grad_norm'"));
-  EXPECT_THAT(fault("every"), HasSubstr("unknown key 'every'"));  // of two sections
-  EXPECT_THAT(fault("optimizer.lr"), HasSubstr("did you mean 'optimizer.learning_rate'?"));
-  EXPECT_THAT(fault("hidden_size"), HasSubstr("did you mean 'model.model_dim'?"));
+  const auto fault = [](const char* name) { return FindConfigKey(name).status(); };
+  EXPECT_THAT(fault("train.step"), Says("did you mean 'train.steps'?"));
+  EXPECT_THAT(fault("train.mem_len"), Says("did you mean 'model.mem_len'?"));
+  EXPECT_THAT(fault("train.lanes"), Says("its name is now 'train.global_batch_size'"));
+  EXPECT_THAT(fault("clip_norm"), Says("its name is now 'optimizer.max_grad_norm'"));
+  EXPECT_THAT(fault("every"), Says("unknown key 'every'"));  // of two sections
+  EXPECT_THAT(fault("optimizer.lr"), Says("did you mean 'optimizer.learning_rate'?"));
+  EXPECT_THAT(fault("hidden_size"), Says("did you mean 'model.model_dim'?"));
 }
 
 TEST(ConfigKeysTest, OtherSystemsNamesLeadToKeysThatExist) {

@@ -1,5 +1,4 @@
-// Which device a run computes on: the configuration's word, agreement of ranks, and what errors
-// say.
+// Which device a run computes on: agreement of ranks, and what errors say.
 
 #include "core/train/run/device.h"
 
@@ -8,7 +7,6 @@
 
 #include <vector>
 
-#include "core/train/run/config_file.h"
 #include "tests/testing/emulated_gpu.h"
 #include "tests/testing/thread_communicator.h"
 
@@ -18,18 +16,6 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-TEST(DeviceKeysTest, MayChangeBetweenStartsOfARun) {
-  RunConfig cpu;
-  cpu.train.device = kernels::DeviceChoice::kCpu;
-  RunConfig gpu;
-  gpu.train.device = kernels::DeviceChoice::kCuda;
-  gpu.kernels.gemm_algorithm_cache = "/elsewhere.txt";
-  EXPECT_TRUE(CheckSameRun(cpu, gpu).ok());
-  EXPECT_EQ(cpu.IdentityDigest(), gpu.IdentityDigest());
-  EXPECT_EQ(RunConfig().train.device, kernels::DeviceChoice::kAuto);
-  EXPECT_THAT(gpu.ToText(), HasSubstr("device = \"cuda\""));
-}
 
 TEST(RankBackendOptionsTest, RanksOfOneMachineAreCounted) {
   const std::vector<std::string> hosts = {"a", "b", "a", "a", "b"};
@@ -119,11 +105,6 @@ TEST(DevicePeakTest, IsThatOfTheCardWithThatName) {
   EXPECT_EQ(DevicePeakFlops("cuda (NVIDIA H200, sm_90)", DType::kFloat32), 67e12);
   for (const char* unknown : {"cpu", "cuda (NVIDIA A10G, sm_86)", "cuda (emulated GPU, sm_80)"})
     EXPECT_EQ(bf16(unknown), 0) << unknown;
-}
-
-TEST(DeviceNameTest, IsCpuForAllCpuBackends) {
-  EXPECT_EQ(DeviceName(*kernels::MakeReferenceBackend()), "cpu");
-  EXPECT_EQ(DeviceName(*testing::MakeEmulatedGpu()), "cuda (emulated GPU, sm_80)");
 }
 
 }  // namespace

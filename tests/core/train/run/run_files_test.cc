@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_split.h"
+
 #include "core/base/crc32c.h"
 #include "core/train/logging/loss_plot.h"
 #include "core/train/logging/reporter.h"
@@ -32,9 +34,7 @@ using ::testing::Not;
 
 class RunFilesTest : public ::testing::Test {
  protected:
-  ~RunFilesTest() override { fs::remove_all(directory_); }
-
-  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  std::string Path(const std::string& name) const { return directory_.path() + "/" + name; }
 
   void AppendLedger(const std::vector<ledger::Event>& events) const {
     Ledger ledger = Ledger::Open(Path("ledger")).value();
@@ -47,7 +47,7 @@ class RunFilesTest : public ::testing::Test {
     }
   }
 
-  const std::string directory_ = data::MakeTestDirectory("run_files");
+  const TemporaryDirectory directory_;
 };
 
 ledger::Start StartOf(int64_t attempt) { return {"", attempt, 1}; }
@@ -183,8 +183,7 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
     damaged[at] ^= 1;
     data::WriteFile(Path("ledger"), damaged);
     const auto records = ReadLedger(Path("ledger"));
-    EXPECT_TRUE(absl::IsDataLoss(records.status())) << "byte " << at << ": " << records.status();
-    EXPECT_THAT(records.status(), Says("ledger:2")) << at;
+    EXPECT_THAT(records.status(), Fails(absl::IsDataLoss, "ledger:2")) << "byte " << at;
   }
 }
 
@@ -387,17 +386,18 @@ TEST(LossCurveTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {
   EXPECT_LT(svg.size(), 40000u);
 }
 
+// How often `part` is in `text`.
+int64_t CountOf(const std::string& part, const std::string& text) {
+  return std::ssize(std::vector<std::string>(absl::StrSplit(text, part))) - 1;
+}
+
 // Each of the two curves in three pieces, the last of one step; the axis has all steps.
 TEST(LossCurveTest, WhatIsNoNumberIsAGap) {
   LossCurve curve;
   for (int64_t step = 1; step <= 400; ++step)
     curve.Add(step, step <= 100 || (step > 200 && step <= 300) || step == 350 ? 3.0 : -NAN);
   const std::string svg = curve.Plot("gaps");
-  size_t lines = 0;
-  for (size_t at = svg.find("<polyline"); at != std::string::npos;
-       at = svg.find("<polyline", at + 1))
-    ++lines;
-  EXPECT_EQ(lines, 6u);
+  EXPECT_EQ(CountOf("<polyline", svg), 6);
   EXPECT_THAT(svg, HasSubstr(">400</text>"));
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
@@ -453,10 +453,7 @@ TEST(ProgressTest, LinesComeEveryLogEverySteps) {
     progress.Update({.step = step, .tokens = 10, .step_ms = step == 20 ? 910.0 : 10.0});
   const std::string printed = ::testing::internal::GetCapturedStderr();
   // The log may tell how often it left out lines of earlier tests.
-  int lines = 0;
-  for (size_t at = printed.find("/25 "); at != std::string::npos; at = printed.find("/25 ", at + 1))
-    ++lines;
-  EXPECT_EQ(lines, 4);
+  EXPECT_EQ(CountOf("/25 ", printed), 4);
   for (const char* line : {"step 4/25  loss 0.0000  1000 tokens/s", "step 10/25",
                            "step 20/25  loss 0.0000  100 tokens/s", "step 25/25"})
     EXPECT_THAT(printed, HasSubstr(line));

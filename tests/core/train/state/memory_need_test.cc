@@ -23,16 +23,11 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // That of tests/launcher/tiny.toml.
 RunConfig Tiny() {
   RunConfig config;
-  config.model = {.num_layers = 2,
-                  .model_dim = 64,
-                  .num_heads = 2,
-                  .head_dim = 32,
-                  .ffn_dim = 256,
-                  .mem_len = 48};
-  testing::SetKeys("seq_len = 64, reuse_len = 32, num_predict = 10, perm_size = 32",
-                   config.sampling);
-  config.train.global_batch_size = 8;
-  config.train.micro_batch_size = 1;
+  testing::SetKeys(
+      "num_layers = 2, model_dim = 64, num_heads = 2, head_dim = 32, ffn_dim = 256, mem_len = 48, "
+      "seq_len = 64, reuse_len = 32, num_predict = 10, perm_size = 32, global_batch_size = 8, "
+      "micro_batch_size = 1",
+      config.model, config.sampling, config.train);
   config.data.shards = "shards";
   config.Resolve();
   return config;

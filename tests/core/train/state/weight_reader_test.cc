@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "core/base/philox.h"
 #include "core/train/state/saved_weights.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/core/train/state/saved_run.h"
-#include "tests/data/dataset/dataset_files.h"
+#include "tests/dist/training_run.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder {
 namespace {
@@ -24,13 +24,6 @@ using ::testing::Not;
 
 constexpr int64_t kWords = 20;
 
-std::vector<float> RandomWeights(int64_t size, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> values(static_cast<size_t>(size));
-  for (float& value : values) value = static_cast<float>(random.Normal());
-  return values;
-}
-
 // Step 7 of a GPT, and of adapters that were trained beside it.
 class WeightReaderTest : public ::testing::Test {
  protected:
@@ -41,17 +34,13 @@ class WeightReaderTest : public ::testing::Test {
     config_.lora.tensors = "layer_norm";
     config_.train.init_from = base_dir_;
     const ParameterLayout whole(config_.model, kWords);
-    base_ = RandomWeights(whole.num_elements(), 1);
+    base_ = dist::RandomValues(whole.num_elements(), 1);
     EXPECT_TRUE(SaveRun(base_dir_, SmallGpt(2, 16), whole, base_).ok());
     const ParameterLayout trained(config_.TrainedModel(), kWords);
-    own_ = RandomWeights(trained.num_elements(), 2);
-    average_ = RandomWeights(trained.num_elements(), 3);
+    own_ = dist::RandomValues(trained.num_elements(), 2);
+    average_ = dist::RandomValues(trained.num_elements(), 3);
     const auto base = ckpt::Checkpoint::Open(ckpt::CheckpointPath(base_dir_, 7)).value();
     EXPECT_TRUE(SaveRun(run_, config_, trained, own_, {}, average_, BaseOf(base)).ok());
-  }
-  ~WeightReaderTest() override {
-    fs::remove_all(base_dir_);
-    fs::remove_all(run_);
   }
   ckpt::Checkpoint Open() const {
     return ckpt::Checkpoint::Open(ckpt::CheckpointPath(run_, 7)).value();
@@ -83,8 +72,9 @@ class WeightReaderTest : public ::testing::Test {
     return merged;
   }
 
-  const std::string base_dir_ = data::MakeTestDirectory("weight_reader_base");
-  const std::string run_ = data::MakeTestDirectory("weight_reader");
+  const TemporaryDirectory base_directory_, directory_;
+  const std::string base_dir_ = base_directory_.path();
+  const std::string run_ = directory_.path();
   RunConfig config_ = SmallGpt(2, 16);
   std::vector<float> base_, own_, average_;
 };
@@ -112,13 +102,12 @@ TEST_F(WeightReaderTest, AdaptersAreMergedInPiecesOfAnySize) {
 
 TEST_F(WeightReaderTest, TheBaseIsTheOneThatItWas) {
   const ckpt::Checkpoint checkpoint = Open();
-  const std::string moved = base_dir_ + "-moved";
+  const std::string moved = run_ + "/moved";
   fs::rename(base_dir_, moved);
-  const absl::Status gone = WeightReader::Open(checkpoint, WeightChoice::kRaw).status();
-  EXPECT_EQ(gone.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(std::string(gone.message()),
-              AllOf(HasSubstr("belong to the weights of '" + base_dir_),
-                    HasSubstr("set train.init_from"), Not(HasSubstr("\n"))));
+  EXPECT_THAT(WeightReader::Open(checkpoint, WeightChoice::kRaw).status(),
+              AllOf(Fails(absl::IsFailedPrecondition, "belong to the weights of '" + base_dir_,
+                          "set train.init_from"),
+                    Not(Says("\n"))));
   EXPECT_TRUE(WeightReader::Open(checkpoint, WeightChoice::kRaw, moved).ok());
   EXPECT_TRUE(
       WeightReader::Open(checkpoint, WeightChoice::kRaw, ckpt::CheckpointPath(moved, 7)).ok());
