@@ -192,10 +192,8 @@ class Unreserved final : public testing::ForwardingBackend {
 class DeviceShortageTest : public TrainerTest {
  protected:
   DeviceShortageTest() {
-    config_.train.steps = 2;
-    config_.train.global_batch_size = 2;
-    config_.train.micro_batch_size = 2;
-    config_.sampling.seq_len = 32;
+    testing::SetKeys("steps = 2, global_batch_size = 2, micro_batch_size = 2, seq_len = 32",
+                     config_.train, config_.sampling);
   }
   absl::Status TrainWith(int64_t memory_bytes, bool reserves = true) {
     make_backend_ = [=]() -> absl::StatusOr<BackendPtr> {

@@ -5,21 +5,19 @@
 #include <cstdint>
 
 #include "core/train/run/run_config.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 
 // Of `length` slots, as many positions, and a dataset "shards".
 inline RunConfig SmallGpt(int64_t num_layers, int64_t length) {
   RunConfig config;
-  config.model = {
-      .num_layers = num_layers, .model_dim = 8, .num_heads = 2, .head_dim = 4, .ffn_dim = 12};
-  config.model.mem_len = 0;
-  config.model.positions = Positions::kLearned;
-  config.model.max_positions = length;
-  config.model.segments = Segments::kNone;
-  config.model.softmax_bias = false;
-  config.sampling.seq_len = length;
-  config.sampling.bidirectional = false;
+  testing::SetKeys(
+      "model_dim = 8, num_heads = 2, head_dim = 4, ffn_dim = 12, mem_len = 0, positions = learned, "
+      "segments = none, softmax_bias = false, bidirectional = false",
+      config.model, config.sampling);
+  config.model.num_layers = num_layers;
+  config.model.max_positions = config.sampling.seq_len = length;
   config.objective.name = "gpt";
   config.data.shards = "shards";
   config.Resolve();
@@ -38,12 +36,11 @@ inline RunConfig SmallClassifier(int64_t num_layers, int64_t length, int64_t num
 // Of text in one direction with memory, for runs that are trained.
 inline RunConfig SmallCausalLm() {
   RunConfig config;
-  config.model = {
-      .num_layers = 1, .model_dim = 8, .num_heads = 1, .head_dim = 8, .ffn_dim = 16, .mem_len = 8};
-  config.sampling.seq_len = 16;
-  config.sampling.bidirectional = false;
+  testing::SetKeys(
+      "num_layers = 1, model_dim = 8, num_heads = 1, head_dim = 8, ffn_dim = 16, mem_len = 8, "
+      "seq_len = 16, bidirectional = false, micro_batch_size = 1",
+      config.model, config.sampling, config.train);
   config.objective.name = "causal_lm";
-  config.train.micro_batch_size = 1;
   return config;
 }
 

@@ -64,11 +64,7 @@ struct TestExamples {
     for (size_t i = 0; i < result.labels.size(); ++i) {
       result.labels[i] = i % 3 == 0 ? 1 : i % 3 == 1 ? 0 : -1;
       const auto length = static_cast<int32_t>(result.examples[i][1].length);
-      if (i % 3 == 0) {
-        result.answers.push_back({length / 2, length});
-      } else {
-        result.answers.push_back({-1, -1});
-      }
+      result.answers.push_back(i % 3 == 0 ? std::array{length / 2, length} : std::array{-1, -1});
     }
     return result;
   }

@@ -31,17 +31,11 @@ class EvaluatorTest : public data::TextFolderTest {
       : TextFolderTest(data::TestStream::Random(6000, kVocabulary, 3),
                        {.vocab_size = kVocabulary, .shard_tokens = 6400}) {
     text_ = data::Dataset::Open(folder_).value();
-    config_.model = {.num_layers = 2,
-                     .model_dim = 8,
-                     .num_heads = 2,
-                     .head_dim = 4,
-                     .ffn_dim = 16,
-                     .mem_len = 20,
-                     .init_range = 0.3};
-    testing::SetKeys("seq_len = 32, reuse_len = 16, num_predict = 10, perm_size = 16",
-                     config_.sampling);
-    config_.train.global_batch_size = 4;
-    config_.train.micro_batch_size = 2;
+    testing::SetKeys(
+        "num_layers = 2, model_dim = 8, num_heads = 2, head_dim = 4, ffn_dim = 16, mem_len = 20, "
+        "init_range = 0.3, seq_len = 32, reuse_len = 16, num_predict = 10, perm_size = 16, "
+        "global_batch_size = 4, micro_batch_size = 2",
+        config_.model, config_.sampling, config_.train);
   }
 
   std::vector<float> Weights() const {
@@ -320,11 +314,10 @@ TEST_F(EvaluatorTest, FiguresAreThoseOfItsMeans) {
     EXPECT_EQ(evaluator->figures(), means) << name;
   }
   config_.eval.metric = "accuracy";
-  const absl::Status status = Evaluator::Check(config_, *text_, options_);
-  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-  EXPECT_EQ(status.message(),
-            "eval.metric is \"accuracy\", but an evaluation of causal_lm has loss, loss_forward, "
-            "loss_backward (lower is better)");
+  EXPECT_EQ(Evaluator::Check(config_, *text_, options_),
+            absl::InvalidArgumentError(
+                "eval.metric is \"accuracy\", but an evaluation of causal_lm has loss, "
+                "loss_forward, loss_backward (lower is better)"));
 }
 
 TEST_F(PeriodicEvaluatorTest, AMetricOfATaskNeedsLabels) {
