@@ -54,13 +54,6 @@ std::string MakeSentence(RandomStream& random) {
   return sentence + ".";
 }
 
-std::vector<char*> Argv(std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  argv.push_back(nullptr);
-  return argv;
-}
-
 std::string ProgramPath() {
   const char* folder = std::getenv("ANYORDER_BIN");
   ANYORDER_CHECK(folder != nullptr) << "set ANYORDER_BIN to build/bin, as CTest does";
@@ -72,7 +65,9 @@ std::string ProgramPath() {
 int Start(const std::vector<std::string>& arguments, const std::string& out_path,
           const std::string& error_path, const ProgramLimits& limits) {
   std::vector<std::string> all = Joined({ProgramPath()}, arguments);
-  const std::vector<char*> argv = Argv(all);
+  std::vector<char*> argv;
+  for (std::string& argument : all) argv.push_back(argument.data());
+  argv.push_back(nullptr);
   const int pid = ::fork();
   ANYORDER_CHECK(pid >= 0) << "fork failed";
   if (pid > 0) return pid;
@@ -113,11 +108,8 @@ std::string AsTxt(const std::vector<TestDocument>& documents) {
 
 std::string AsJsonl(const std::vector<TestDocument>& documents) {
   std::string text;
-  for (const TestDocument& document : documents) {
-    std::string body;
-    for (const std::string& line : document) body += (body.empty() ? "" : "\n") + line;
-    text += nlohmann::json{{"id", 7}, {"text", body}}.dump() + "\n";
-  }
+  for (const TestDocument& document : documents)
+    text += nlohmann::json{{"id", 7}, {"text", absl::StrJoin(document, "\n")}}.dump() + "\n";
   return text;
 }
 

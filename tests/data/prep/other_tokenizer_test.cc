@@ -100,11 +100,7 @@ TEST_F(OtherTokenizerTest, AnyNumberOfWorkersGivesTheSameBytes) {
     giant.insert(giant.end(), documents[i].begin(), documents[i].end());
   documents.insert(documents.begin() + 1000, giant);
   std::vector<std::string> written;
-  for (const TestDocument& document : documents) {
-    written.emplace_back();
-    for (const std::string& line : document)
-      absl::StrAppend(&written.back(), written.back().empty() ? "" : "\n", line);
-  }
+  for (const TestDocument& document : documents) written.push_back(absl::StrJoin(document, "\n"));
   std::vector<std::pair<std::string, std::string>> first;
   for (const int workers : {1, 2, 5}) {
     options_.workers = workers;

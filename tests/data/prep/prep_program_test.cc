@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
@@ -199,16 +200,11 @@ TEST_F(PrepProgramTest, BadUsageIsNamed) {
   EXPECT_THAT(RunPrepProgram({"--inptu", "a.txt"}).error,
               HasSubstr("unknown option '--inptu'; did you mean '--input'?"));
   const std::string input = Store("a.txt", "a good document of several words\n");
-  for (const std::vector<std::string>& extra : {std::vector<std::string>{"--workers", "0"},
-                                                {"--case", "upper"},
-                                                {"--shard-tokens", "100"},
-                                                {"--shard-tokens", "-64"},
-                                                {"--min-words", "-1"},
-                                                {"--min-letters", "nan"},
-                                                {"--max-word-length", "nan"},
-                                                {"--vocab-sample-mb", "nan"},
-                                                {"--vocab-size", "300"},  // beside --vocab
-                                                {"--no-such-option"}}) {
+  for (const char* const words :
+       {"--workers 0", "--case upper", "--shard-tokens 100", "--shard-tokens -64", "--min-words -1",
+        "--min-letters nan", "--max-word-length nan", "--vocab-sample-mb nan", "--no-such-option",
+        "--vocab-size 300"}) {  // beside --vocab
+    const std::vector<std::string> extra = absl::StrSplit(words, ' ');
     ExpectRefusal(RunPrepProgram(Arguments(input, output_, extra)), 64, extra[0]);
   }
 }

@@ -106,11 +106,8 @@ SegmentPair PlainDraw(const std::vector<uint8_t>& flags, int64_t begin, int64_t 
     pair.b_end = end;
   }
   while (pair.a_end - pair.a_begin + pair.b_end - pair.b_begin > total) {
-    if (pair.a_end - pair.a_begin > pair.b_end - pair.b_begin) {
-      --pair.a_end;
-    } else {
-      --pair.b_end;
-    }
+    const bool is_a_longer = pair.a_end - pair.a_begin > pair.b_end - pair.b_begin;
+    --(is_a_longer ? pair.a_end : pair.b_end);
   }
   return pair;
 }

@@ -83,16 +83,10 @@ void CheckPairs(const TextSample& sample, const SamplingConfig& config) {
 
 TEST(SamplerTest, EverySizeWorks) {
   const MemoryText text = MemoryText::Random(6000, 9, 2);
-  for (const auto& [seq_len, num_predict, perm_size] :
-       std::vector<std::array<int64_t, 3>>{{10, 1, 1},
-                                           {10, 10, 5},
-                                           {16, 3, 4},
-                                           {64, 11, 16},
-                                           {102, 17, 3},
-                                           {128, 21, 64},
-                                           {128, 22, 32},
-                                           {128, 128, 64},
-                                           {512, 85, 256}}) {  // the published one
+  constexpr int64_t kSizes[][3] = {{10, 1, 1},    {10, 10, 5},   {16, 3, 4},    {64, 11, 16},
+                                   {102, 17, 3},  {128, 21, 64}, {128, 22, 32}, {128, 128, 64},
+                                   {512, 85, 256}};  // the last is the published one
+  for (const auto& [seq_len, num_predict, perm_size] : kSizes) {
     for (const SpanKind spans : {SpanKind::kSubword, SpanKind::kWord, SpanKind::kSingle}) {
       for (const bool functional_targets : {true, false}) {
         SamplingConfig config = PairConfig(seq_len, num_predict, perm_size);

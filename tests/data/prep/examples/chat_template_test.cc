@@ -76,46 +76,19 @@ TEST(ChatTemplateTest, OtherTextsAreRefused) {
   }
 }
 
-// An id for each byte, 1 and more, and for the special tokens of a chat 300 and more.
-constexpr char kChatStandIn[] = R"(class Encoding:
-    def __init__(self, ids):
-        self.ids = ids
-
-class Added:
-    def __init__(self, content):
-        self.content = content
-
-class Tokenizer:
-    encode_special_tokens = False
-
-    @staticmethod
-    def from_file(path):
-        return Tokenizer()
-
-    def no_truncation(self):
-        pass
-
-    def no_padding(self):
-        pass
-
-    def get_added_tokens_decoder(self):
-        names = ["<|startoftext|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eot"]
-        return {300 + i: Added(name) for i, name in enumerate(names)}
-
-    def encode_batch(self, texts, add_special_tokens=True):
-        assert self.encode_special_tokens and not add_special_tokens
-        return [Encoding([1 + byte for byte in text.encode()]) for text in texts]
-)";
-
+// With a tokenizer that has an id for each byte, 1 and more, and for the special tokens of a chat.
 class PromptsTest : public ExampleFolderTest {
  protected:
   PromptsTest() {
-    fs::create_directory(folder_ + "/python");
-    Store("python/tokenizers.py", kChatStandIn);
-    ::setenv("PYTHONPATH", (folder_ + "/python").c_str(), 1);
+    ::setenv("PYTHONPATH", (folder_ + "/python:" ANYORDER_STAND_IN).c_str(), 1);
     fs::create_directory(folder_ + "/hf");
-    Store("hf/tokenizer.json", R"({"added_tokens": [{"id": 0, "content": "<|end|>"}],
-                                   "model": {"type": "BPE", "vocab": {"a": 98}}})");
+    Store("hf/tokenizer.json",
+          R"({"added_tokens": [
+              {"id": 0, "content": "<|end|>"}, {"id": 300, "content": "<|startoftext|>"},
+              {"id": 301, "content": "<|start_header_id|>"},
+              {"id": 302, "content": "<|end_header_id|>"},
+              {"id": 303, "content": "<|eot_id|>"}, {"id": 304, "content": "<|eot"}],
+              "model": {"type": "BPE", "vocab": {"a": 98}}})");
     Store("hf/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
   }
   ~PromptsTest() override { ::unsetenv("PYTHONPATH"); }
@@ -246,7 +219,7 @@ TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
                        chat_template, "}"));
   };
   const std::string pair = Store("pair.jsonl", "{\"prompt\": \"a \", \"answer\": \" b\"}\n");
-  fs::create_directory(folder_ + "/python/jinja2");
+  fs::create_directories(folder_ + "/python/jinja2");
   Store("python/jinja2/__init__.py", "");
   store_config(R"(, "chat_template": "the template")");
   ExpectRefusal(RunTokenizer(pair, own), 74, "has no package jinja2");

@@ -7,8 +7,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/philox.h"
+#include "core/base/unicode.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
@@ -72,42 +74,12 @@ TEST(PassageAlignmentTest, NumbersAreApartFromTheirCommas) {
 
 // Text of what is hard to map, which begins and ends with anything.
 std::string NastyText(RandomStream& random) {
-  static const std::vector<std::string> parts = {"a",
-                                                 "the",
-                                                 "2000,",
-                                                 "1,",
-                                                 "'",
-                                                 "``",
-                                                 "''",
-                                                 " ",
-                                                 "  ",
-                                                 "\t\n ",
-                                                 "\xC2\xA0",
-                                                 "\xE3\x80\x80",
-                                                 "e\xCC\x81",
-                                                 "\xC3\xA9",
-                                                 "\xCC\x81",
-                                                 "\xEF\xAC\x81",
-                                                 "\xEF\xAC\x83",
-                                                 "\xC2\xBD",
-                                                 "\xE2\x84\xA2",
-                                                 "\xE6\x97\xA5\xE6\x9C\xAC",
-                                                 "\xEA\xB0\x80",
-                                                 "\xF0\x9F\x98\x80",
-                                                 "\xE2\x80\x8B",
-                                                 "\xEF\xB7\xBA",
-                                                 "\xC4\xB0",
-                                                 "\xCE\xA3",
-                                                 "O\xCC\x88",
-                                                 "<eop>",
-                                                 ".",
-                                                 "(",
-                                                 "-",
-                                                 "\xE2\x82\xAC",
-                                                 "\xEF\xBC\x91",
-                                                 "\xE2\x96\x81",
-                                                 "\xD7\xA9\xD6\xB8",
-                                                 "<sep>"};
+  static const std::vector<std::string> parts = absl::StrSplit(
+      "a|the|2000,|1,|'|``|''| |  |\t\n |\xC2\xA0|\xE3\x80\x80|e\xCC\x81|\xC3\xA9|\xCC\x81|"
+      "\xEF\xAC\x81|\xEF\xAC\x83|\xC2\xBD|\xE2\x84\xA2|\xE6\x97\xA5\xE6\x9C\xAC|\xEA\xB0\x80|"
+      "\xF0\x9F\x98\x80|\xE2\x80\x8B|\xEF\xB7\xBA|\xC4\xB0|\xCE\xA3|O\xCC\x88|<eop>|.|(|-|"
+      "\xE2\x82\xAC|\xEF\xBC\x91|\xE2\x96\x81|\xD7\xA9\xD6\xB8|<sep>",
+      '|');
   std::string text;
   for (uint32_t i = 1 + random.Below(12); i > 0; --i)
     text += parts[random.Below(static_cast<uint32_t>(parts.size()))];
