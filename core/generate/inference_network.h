@@ -9,20 +9,41 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/generate/adaptive_logits.h"
+#include "core/config/adaptive_clusters.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
 #include "core/network/layers/operations.h"
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/graph_recorder.h"
+#include "core/network/tensors/host_copy.h"
 #include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/network_shape.h"
+#include "core/network/tensors/step_context.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
+
+// Log-probabilities of all words under an adaptive softmax (core/config/adaptive_clusters.h).
+// Training multiplies a row with its label's cluster alone; to choose the next word takes
+// all of them.
+class AdaptiveLogits {
+ public:
+  // For at most `rows` rows at once. Nothing for a model without an adaptive softmax.
+  absl::Status Allocate(const NetworkShape& shape, int64_t rows, kernels::Backend& backend);
+  // x [n, d] T; writes log p of each word to logits [n, V] G, in the host's memory. Waits for it.
+  void Run(const StepContext& context, ConstTensorView x, TensorView logits);
+
+ private:
+  std::vector<AdaptiveCluster> clusters_;
+  std::unique_ptr<kernels::Buffer> storage_;
+  std::vector<TensorView> scores_;  // of each cluster, [rows, words] G; the head's are followed by
+                                    // those of the other clusters
+  std::vector<HostCopy> fetched_;   // those
+};
 
 class InferenceNetwork {
  public:

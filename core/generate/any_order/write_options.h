@@ -206,7 +206,7 @@ int64_t TextsAtOnce(const WritingModel& model, const WriteOptions& options, int6
 
 // Writes the blanks of all canvases by the options' method, TextsAtOnce texts at a time. No text
 // depends on the others, on threads or on exact caches.
-// Errors: those of CheckCanWrite and CheckFinite (finite_logits.h); ResourceExhausted.
+// Errors: those of CheckCanWrite and CheckFinite (slot_network.h); ResourceExhausted.
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,

@@ -1,13 +1,12 @@
 // Logits with one that is not finite, at every place.
 
-#include "core/generate/finite_logits.h"
-
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/generate/slot_network.h"
 
 namespace anyorder::testing {
 namespace {
