@@ -27,7 +27,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-#include "dist/rank_groups.h"
+#include "dist/parameter_partition.h"
 
 namespace anyorder::dist {
 

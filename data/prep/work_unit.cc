@@ -1,5 +1,10 @@
 #include "data/prep/work_unit.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -10,6 +15,7 @@
 #include "core/base/file_system.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/base/unique_fd.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/byte_source.h"
 
@@ -355,6 +361,26 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
 }
 
 }  // namespace
+
+absl::StatusOr<MappedFile> MappedFile::Map(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("stat", path);
+  const auto size = static_cast<uint64_t>(info.st_size);
+  if (size == 0) return MappedFile(nullptr, 0);
+  // The mapping keeps the file.
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return ErrnoStatus("mmap", path);
+  return MappedFile(static_cast<const uint8_t*>(data), size);
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
 
 absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
   ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));

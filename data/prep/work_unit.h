@@ -16,16 +16,35 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 #include "data/prep/document_stats.h"
-#include "data/prep/mapped_file.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/tokenizer_process.h"
 
 namespace anyorder::data {
+
+// A file mapped into memory, read-only. For what this program wrote a moment ago and its disk
+// holds: an error of the disk, or a file that is cut while it is mapped, is a SIGBUS. What trainers
+// read is read, not mapped (data/dataset/stored_file.h). Unmaps on destruction.
+class MappedFile {
+ public:
+  // Errors: those of open and mmap.
+  static absl::StatusOr<MappedFile> Map(const std::string& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  absl::string_view bytes() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  MappedFile(const uint8_t* data, uint64_t size) : data_(data), size_(size) {}
+  const uint8_t* data_;
+  uint64_t size_;
+};
 
 // A part of a document: the whole document unless it is the unit's first or last.
 struct DocumentPart {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/network/tensors/dropout_sites.h"
+#include "core/network/tensors/step_context.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {

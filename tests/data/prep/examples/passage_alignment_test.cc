@@ -1,5 +1,3 @@
-#include "data/prep/examples/passage_alignment.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,6 +9,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/unicode.h"
+#include "data/prep/examples/origin_writer.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
 
