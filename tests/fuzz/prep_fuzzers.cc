@@ -78,8 +78,9 @@ void UseExamples(absl::string_view text) {
   if (text.empty()) return;
   data::ExampleReadOptions options;
   options.path = "input";
-  if (static_cast<uint8_t>(text[0]) & 1) options.letter_case = data::LetterCase::kUncased;
-  if (static_cast<uint8_t>(text[0]) & 2) options.invalid_utf8 = data::InvalidUtf8::kReplace;
+  if (static_cast<uint8_t>(text[0]) & 1) options.cleaning.letter_case = data::LetterCase::kUncased;
+  if (static_cast<uint8_t>(text[0]) & 2)
+    options.cleaning.invalid_utf8 = data::InvalidUtf8::kReplace;
   if (static_cast<uint8_t>(text[0]) & 16) options.kind = data::TextKind::kCsv;
   if (static_cast<uint8_t>(text[0]) & 32) options.names = {{"choices", "b,c"}};
   data::PortionSource source(text.substr(1), 100);

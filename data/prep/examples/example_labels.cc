@@ -13,7 +13,7 @@ namespace anyorder::data {
 namespace {
 
 // Bytes that are no text say nothing about a label.
-constexpr InvalidUtf8 kInvalidUtf8 = InvalidUtf8::kReplace;
+constexpr ExampleCleaning kCleaning = {.invalid_utf8 = InvalidUtf8::kReplace};
 
 ExampleLabel LabelOf(const std::string& where, const WrittenExample& example, bool has_groups) {
   ExampleLabel label{
@@ -30,7 +30,7 @@ absl::Status ReadOfficial(const ExampleLabelOptions& options, ExampleLabels& lab
   ASSIGN_OR_RETURN(const OfficialTask* task, FindOfficialTask(options.task));
   labels.task = task->kind;
   labels.classes = task->classes;
-  OfficialReading reading(*task, options.input, LetterCase::kCased, kInvalidUtf8,
+  OfficialReading reading(*task, options.input, kCleaning,
                           [&](const std::string& where, const WrittenExample& example) {
                             labels.examples.push_back(LabelOf(where, example, options.has_groups));
                             return absl::OkStatus();
@@ -44,15 +44,14 @@ absl::Status ReadWritten(const ExampleLabelOptions& options, ExampleLabels& labe
   for (const InputFile& file : input.files) {
     ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                      OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-    RETURN_IF_ERROR(ReadExamples(
-        *source,
-        {file.path, file.kind, options.names, options.table, LetterCase::kCased, kInvalidUtf8},
-        [&](uint64_t line, const WrittenExample& example) {
-          if (labels.examples.empty()) labels.task = example.task;
-          labels.examples.push_back(
-              LabelOf(absl::StrCat(file.path, ":", line), example, options.has_groups));
-          return absl::OkStatus();
-        }));
+    RETURN_IF_ERROR(
+        ReadExamples(*source, {file.path, file.kind, options.names, options.table, kCleaning},
+                     [&](uint64_t line, const WrittenExample& example) {
+                       if (labels.examples.empty()) labels.task = example.task;
+                       labels.examples.push_back(LabelOf(absl::StrCat(file.path, ":", line),
+                                                         example, options.has_groups));
+                       return absl::OkStatus();
+                     }));
   }
   return absl::OkStatus();
 }

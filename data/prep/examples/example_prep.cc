@@ -149,7 +149,7 @@ class ExamplePreparation {
                              options_.inputs.size(), " are named; make a dataset of each");
     }
     OfficialReading reading(
-        *official_, options_.inputs[0], options_.letter_case, options_.invalid_utf8,
+        *official_, options_.inputs[0], {options_.letter_case, options_.invalid_utf8},
         [&](const std::string&, const WrittenExample& example) { return Add(example); });
     RETURN_IF_ERROR(official_->read(reading));
     summary_.left_out = reading.left_out();
@@ -170,8 +170,7 @@ class ExamplePreparation {
                                      file.kind,
                                      options_.names,
                                      options_.table,
-                                     options_.letter_case,
-                                     options_.invalid_utf8,
+                                     {options_.letter_case, options_.invalid_utf8},
                                      chat_ ? &*chat_ : nullptr,
                                      process_ != nullptr};
     return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {

@@ -146,9 +146,8 @@ class ExampleParser {
   }
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
-    ASSIGN_OR_RETURN(
-        std::string text,
-        TextOf(field, name, options_.verbatim && example.task == ExampleTask::kGeneration));
+    const bool verbatim = options_.verbatim && example.task == ExampleTask::kGeneration;
+    ASSIGN_OR_RETURN(std::string text, TextOf(field, name, verbatim));
     example.parts.push_back(std::move(text));
     return absl::OkStatus();
   }
@@ -157,9 +156,8 @@ class ExampleParser {
                                      bool verbatim) const {
     if (!field.is_string()) return Bad("the field '", name, "' is not a string");
     const std::string& written = field.get_ref<const std::string&>();
-    absl::StatusOr<std::string> text =
-        verbatim ? VerbatimExampleText(written, name, options_.invalid_utf8)
-                 : CleanExampleText(written, name, options_.letter_case, options_.invalid_utf8);
+    absl::StatusOr<std::string> text = verbatim ? options_.cleaning.Verbatim(written, name)
+                                                : options_.cleaning.Clean(written, name);
     if (!text.ok()) return Bad(text.status().message());
     return text;
   }
@@ -215,8 +213,7 @@ class ExampleParser {
     if (options_.verbatim) return absl::OkStatus();
     for (std::string& part : example.parts) {
       absl::StatusOr<std::string> cleaned =
-          CleanExampleText(WithoutTemplateMarks(part), "text of the chat template",
-                           options_.letter_case, options_.invalid_utf8);
+          options_.cleaning.Clean(WithoutTemplateMarks(part), "text of the chat template");
       if (!cleaned.ok()) return Bad(cleaned.status().message());
       part = *std::move(cleaned);
     }
@@ -229,8 +226,8 @@ class ExampleParser {
     const std::string name = NameOf("passage");
     const Json& passage = record[name];
     if (!passage.is_string()) return Bad("the field '", name, "' is not a string");
-    const absl::Status added = AddPassage(passage.get_ref<const std::string&>(), name,
-                                          options_.letter_case, options_.invalid_utf8, example);
+    const absl::Status added =
+        options_.cleaning.AddPassage(passage.get_ref<const std::string&>(), name, example);
     if (!added.ok()) return Bad(added.message());
     if (const auto id = record.find("id"); id != record.end())
       example.id = id->is_string() ? id->get<std::string>() : id->is_number() ? id->dump() : "";
@@ -342,8 +339,8 @@ class ExampleParser {
       if (!words[i].is_string()) {
         return Bad("the field '", word_name, "' is not a string; put quotes around the word");
       }
-      const absl::Status added = AddWord(words[i].get_ref<const std::string&>(), word_name,
-                                         options_.letter_case, options_.invalid_utf8, example);
+      const absl::Status added =
+          options_.cleaning.AddWord(words[i].get_ref<const std::string&>(), word_name, example);
       if (!added.ok()) return Bad(added.message());
     }
     const auto tags = record.find(NameOf("tags"));
@@ -437,7 +434,7 @@ class ExampleFile {
   bool knows_columns_ = false;
 };
 
-// `text` of a field, in which NUL is an error or replaced. Errors: as CleanExampleText.
+// `text` of a field, in which NUL is an error or replaced. Errors: as ExampleCleaning::Clean.
 absl::StatusOr<std::string> WithoutNul(std::string_view text, const std::string& name,
                                        size_t most_bytes, InvalidUtf8 invalid_utf8) {
   std::string repaired;
@@ -485,7 +482,7 @@ absl::Status ReadExamples(ByteSource& source, const ExampleReadOptions& options,
                           const TakeExample& take) {
   ExampleFile file(options, take);
   RETURN_IF_ERROR(ReadExampleLines(
-      source, options.path, options.invalid_utf8,
+      source, options.path, options.cleaning.invalid_utf8,
       [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
   return file.Finish();
 }
@@ -517,31 +514,38 @@ bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {
   return !cleaned.empty() && CharactersOf(passage, range) == answer.text;
 }
 
-absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std::string& name,
-                                                InvalidUtf8 invalid_utf8) {
+absl::StatusOr<std::string> ExampleCleaning::Verbatim(std::string_view text,
+                                                      const std::string& name) const {
   ASSIGN_OR_RETURN(std::string whole, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
   if (whole.find_first_not_of(" \t\r\n\v\f") == whole.npos)
     return DataLoss("the field '", name, "' holds no text");
   return whole;
 }
 
-absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
-                                             LetterCase letter_case, InvalidUtf8 invalid_utf8) {
+absl::StatusOr<std::string> ExampleCleaning::Clean(std::string_view text,
+                                                   const std::string& name) const {
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   return CleanWhole(whole, name, letter_case);
 }
 
-absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
-                        InvalidUtf8 invalid_utf8, WrittenExample& example) {
+absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& name,
+                                      WrittenExample& example) const {
+  ASSIGN_OR_RETURN(std::string cleaned, Clean(text, name));
+  example.parts.push_back(std::move(cleaned));
+  return absl::OkStatus();
+}
+
+absl::Status ExampleCleaning::AddPassage(std::string_view text, const std::string& name,
+                                         WrittenExample& example) const {
   ASSIGN_OR_RETURN(example.passage, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
   ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
 }
 
-absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
-                     InvalidUtf8 invalid_utf8, WrittenExample& example) {
+absl::Status ExampleCleaning::AddWord(std::string_view text, const std::string& name,
+                                      WrittenExample& example) const {
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   std::string word;

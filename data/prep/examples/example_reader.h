@@ -63,13 +63,33 @@ using FieldNames = std::map<std::string, std::string>;
 // Errors: InvalidArgument for a name that is none of the fields above.
 absl::Status CheckFieldNames(const FieldNames& names);
 
+// How texts of examples become stored ones. Errors: DataLoss that names the field `name` and what
+// is wrong with it, but neither file nor line.
+inline constexpr size_t kMaxPassageBytes = 1 << 20;
+struct ExampleCleaning {
+  LetterCase letter_case = LetterCase::kCased;
+  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+
+  // One cleaned line.
+  absl::StatusOr<std::string> Clean(std::string_view text, const std::string& name) const;
+  // As written. Errors: for NUL, for more than kMaxPassageBytes, and for white space alone.
+  absl::StatusOr<std::string> Verbatim(std::string_view text, const std::string& name) const;
+  // Cleans a text, which becomes the next part of `example`; a passage, which becomes its
+  // `passage`, too; a word, which becomes the next of kTokens' `words`, and of its only part.
+  absl::Status AddText(std::string_view text, const std::string& name,
+                       WrittenExample& example) const;
+  absl::Status AddPassage(std::string_view text, const std::string& name,
+                          WrittenExample& example) const;
+  absl::Status AddWord(std::string_view text, const std::string& name,
+                       WrittenExample& example) const;
+};
+
 struct ExampleReadOptions {
   std::string path;                  // named in errors
   TextKind kind = TextKind::kJsonl;  // or a table
   FieldNames names;
   TableOptions table;
-  LetterCase letter_case = LetterCase::kCased;
-  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  ExampleCleaning cleaning;
   // What examples of generation are written by, a source being a user's message; null: as they are.
   const ChatTemplate* chat = nullptr;
   // Sources and targets stay as written, with kTemplateMark where there is a template; other texts
@@ -92,24 +112,5 @@ absl::Status ReadExamples(
 using TakeLine = std::function<absl::Status(std::string_view text, uint64_t line)>;
 absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
                               const TakeLine& take);
-
-// A text as written. Errors: as CleanExampleText, for NUL, for more than kMaxPassageBytes, and for
-// white space alone.
-absl::StatusOr<std::string> VerbatimExampleText(std::string_view text, const std::string& name,
-                                                InvalidUtf8 invalid_utf8);
-
-// A text of an example as it is stored: one cleaned line. Errors: DataLoss that names the field
-// `name` and what is wrong with it, but neither file nor line.
-absl::StatusOr<std::string> CleanExampleText(std::string_view text, const std::string& name,
-                                             LetterCase letter_case, InvalidUtf8 invalid_utf8);
-
-// Cleans a passage, which becomes the next part of `example`, and its `passage`.
-inline constexpr size_t kMaxPassageBytes = 1 << 20;
-absl::Status AddPassage(std::string_view text, const std::string& name, LetterCase letter_case,
-                        InvalidUtf8 invalid_utf8, WrittenExample& example);
-
-// Cleans a word, which becomes the next of kTokens' `example.words`, and of its only part.
-absl::Status AddWord(std::string_view text, const std::string& name, LetterCase letter_case,
-                     InvalidUtf8 invalid_utf8, WrittenExample& example);
 
 }  // namespace anyorder::data

@@ -203,7 +203,7 @@ class GlueFile {
 
   absl::Status ReadRow(WrittenExample& example) const {
     for (const char* text : form_->texts) {
-      if (text != nullptr) RETURN_IF_ERROR(reading_.AddText(Cell(text), text, example));
+      if (text != nullptr) RETURN_IF_ERROR(reading_.cleaning().AddText(Cell(text), text, example));
     }
     if (form_->id != nullptr) {
       example.id = Cell(form_->id);

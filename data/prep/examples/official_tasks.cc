@@ -82,14 +82,6 @@ std::string DescribeOfficialTasks() {
   return text;
 }
 
-OfficialReading::OfficialReading(const OfficialTask& task, std::string path, LetterCase letter_case,
-                                 InvalidUtf8 invalid_utf8, TakeExample take)
-    : task_(task),
-      path_(std::move(path)),
-      letter_case_(letter_case),
-      invalid_utf8_(invalid_utf8),
-      take_(std::move(take)) {}
-
 absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
   const char* const ending = EndingOf(kind);
   std::error_code ignored;
@@ -125,7 +117,7 @@ absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
 absl::Status OfficialReading::ReadLines(const InputFile& file, const TakeLine& take) const {
   ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                    OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-  return ReadExampleLines(*source, file.path, invalid_utf8_, take);
+  return ReadExampleLines(*source, file.path, cleaning_.invalid_utf8, take);
 }
 
 absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) const {
@@ -136,23 +128,6 @@ absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) con
     return absl::OkStatus();
   }));
   return text;
-}
-
-absl::Status OfficialReading::AddText(std::string_view text, const std::string& name,
-                                      WrittenExample& example) const {
-  ASSIGN_OR_RETURN(std::string cleaned, CleanExampleText(text, name, letter_case_, invalid_utf8_));
-  example.parts.push_back(std::move(cleaned));
-  return absl::OkStatus();
-}
-
-absl::Status OfficialReading::AddPassage(std::string_view text, const std::string& name,
-                                         WrittenExample& example) const {
-  return data::AddPassage(text, name, letter_case_, invalid_utf8_, example);
-}
-
-absl::Status OfficialReading::AddWord(std::string_view text, const std::string& name,
-                                      WrittenExample& example) const {
-  return data::AddWord(text, name, letter_case_, invalid_utf8_, example);
 }
 
 absl::Status OfficialReading::Take(const std::string& where, WrittenExample example) {

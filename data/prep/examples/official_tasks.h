@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -66,11 +67,13 @@ class OfficialReading {
   using TakeExample = std::function<absl::Status(const std::string& where, const WrittenExample&)>;
 
   // The reference must outlive it.
-  OfficialReading(const OfficialTask& task, std::string path, LetterCase letter_case,
-                  InvalidUtf8 invalid_utf8, TakeExample take);
+  OfficialReading(const OfficialTask& task, std::string path, const ExampleCleaning& cleaning,
+                  TakeExample take)
+      : task_(task), path_(std::move(path)), cleaning_(cleaning), take_(std::move(take)) {}
 
   const OfficialTask& task() const { return task_; }
   const std::string& path() const { return path_; }
+  const ExampleCleaning& cleaning() const { return cleaning_; }
 
   // path(), which must be a file of `kind`; kTxt: any file of text, whatever its name ends in.
   // Errors: InvalidArgument, of a directory naming its files of that kind; those of FindInputFiles.
@@ -83,15 +86,6 @@ class OfficialReading {
   // The lines of a small file as one text.
   absl::StatusOr<std::string> ReadText(const InputFile& file) const;
 
-  // Cleans `text` and adds it to `example`. Errors: as CleanExampleText.
-  absl::Status AddText(std::string_view text, const std::string& name,
-                       WrittenExample& example) const;
-  // Adds the passage of kSpans in the same way.
-  absl::Status AddPassage(std::string_view text, const std::string& name,
-                          WrittenExample& example) const;
-  // Adds the next word of kTokens in the same way.
-  absl::Status AddWord(std::string_view text, const std::string& name,
-                       WrittenExample& example) const;
   // Passes `example` on, of which the kind may be missing. Errors: DataLoss if its identifier was
   // there before; those of the taker, with `where` before them.
   absl::Status Take(const std::string& where, WrittenExample example);
@@ -103,8 +97,7 @@ class OfficialReading {
  private:
   const OfficialTask& task_;
   const std::string path_;
-  const LetterCase letter_case_;
-  const InvalidUtf8 invalid_utf8_;
+  const ExampleCleaning cleaning_;
   const TakeExample take_;
   std::unordered_map<std::string, std::string> ids_;  // and where each was
   std::vector<LeftOutFile> left_out_;

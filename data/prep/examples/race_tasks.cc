@@ -35,9 +35,10 @@ class RacePassage {
     // train/high/15946.txt is such a file.
     if (passage_["questions"].empty()) reading_.LeaveOut(path_, "has no question");
     WrittenExample start;
-    RETURN_IF_ERROR(Annotate(
-        reading_.AddText(passage_["article"].get_ref<const std::string&>(), "article", start),
-        path_));
+    RETURN_IF_ERROR(
+        Annotate(reading_.cleaning().AddText(passage_["article"].get_ref<const std::string&>(),
+                                             "article", start),
+                 path_));
     for (size_t i = 0; i < passage_["questions"].size(); ++i) {
       WrittenExample example = start;
       const std::string where = absl::StrCat(path_, "#", i);
@@ -81,9 +82,10 @@ class RacePassage {
     for (size_t option = 0; option < kOptions; ++option) {
       if (!options[option].is_string())
         return DataLoss("option ", option, " of the question is not a string");
-      RETURN_IF_ERROR(reading_.AddText(Join(question.get_ref<const std::string&>(),
-                                            options[option].get_ref<const std::string&>()),
-                                       absl::StrCat("options[", i, "][", option, "]"), example));
+      RETURN_IF_ERROR(
+          reading_.cleaning().AddText(Join(question.get_ref<const std::string&>(),
+                                           options[option].get_ref<const std::string&>()),
+                                      absl::StrCat("options[", i, "][", option, "]"), example));
     }
     const std::string letter = answer.is_string() ? answer.get<std::string>() : "";
     if (letter.size() != 1 || letter[0] < 'A' || letter[0] > 'D')

@@ -55,7 +55,7 @@ absl::Status ReadFolder(const std::string& path, const Folder& folder, OfficialR
     ASSIGN_OR_RETURN(const std::string text, reading.ReadText(file));
     // As XLNet's run_classifier.py has it.
     const std::string plain = absl::StrReplaceAll(text, {{"<br />", " "}});
-    RETURN_IF_ERROR(Annotate(reading.AddText(plain, "review", example), file.path));
+    RETURN_IF_ERROR(Annotate(reading.cleaning().AddText(plain, "review", example), file.path));
     example.id = absl::StrCat(folder.name, "/", name);
     if (folder.most > 0) example.class_name = folder.name;
     RETURN_IF_ERROR(reading.Take(file.path, std::move(example)));

@@ -68,9 +68,11 @@ class SquadFile {
     WrittenExample example;
     example.id = id->get<std::string>();
     RETURN_IF_ERROR(Annotate(
-        reading_.AddText(text->get_ref<const std::string&>(), "question", example), where));
+        reading_.cleaning().AddText(text->get_ref<const std::string&>(), "question", example),
+        where));
     RETURN_IF_ERROR(Annotate(
-        reading_.AddPassage(context->get_ref<const std::string&>(), "context", example), where));
+        reading_.cleaning().AddPassage(context->get_ref<const std::string&>(), "context", example),
+        where));
     RETURN_IF_ERROR(Annotate(ReadAnswers(question, example), where));
     return HasUsableAnswers(example, where) ? reading_.Take(where, std::move(example))
                                             : absl::OkStatus();

@@ -54,7 +54,7 @@ class TaggedFile {
       return DataLoss("the row has ", columns.size(), " columns, but the rows before it have ",
                       found_columns_, "; all have a tag or none has, so repair the row");
     }
-    RETURN_IF_ERROR(reading_.AddWord(columns[0], "word", sentence_));
+    RETURN_IF_ERROR(reading_.cleaning().AddWord(columns[0], "word", sentence_));
     return columns.size() == num_columns_ ? AddTag(columns.back()) : absl::OkStatus();
   }
 

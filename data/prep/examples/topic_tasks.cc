@@ -76,7 +76,7 @@ class TopicFile {
     std::string text;
     for (size_t i = 1; i < cells.size(); ++i)
       absl::StrAppend(&text, i > 1 ? " " : "", WithoutEscapes(cells[i], escapes_));
-    return reading_.AddText(text, "text", example);
+    return reading_.cleaning().AddText(text, "text", example);
   }
 
   const std::string& path_;

@@ -26,19 +26,18 @@ absl::Status OfficialTaskTest::TryToRead(const std::string& task, const std::str
   const auto found = FindOfficialTask(task);
   EXPECT_TRUE(found.ok()) << found.status();
   const std::string path = name.empty() ? folder_ : absl::StrCat(folder_, "/", name);
-  OfficialReading reading(**found, path, LetterCase::kCased, InvalidUtf8::kError,
-                          [&](const std::string& where, const WrittenExample& example) {
-                            EXPECT_EQ(example.task, (*found)->kind);
-                            const std::string label =
-                                example.class_name    ? *example.class_name
-                                : example.choice >= 0 ? absl::StrCat(example.choice)
-                                : example.score       ? absl::StrCat(*example.score)
-                                : example.answers     ? WrittenAnswers(*example.answers)
-                                                      : absl::StrJoin(example.tags, " ");
-                            result.examples.push_back({where.substr(folder_.size() + 1), example.id,
-                                                       example.parts, label});
-                            return absl::OkStatus();
-                          });
+  OfficialReading reading(
+      **found, path, {}, [&](const std::string& where, const WrittenExample& example) {
+        EXPECT_EQ(example.task, (*found)->kind);
+        const std::string label = example.class_name    ? *example.class_name
+                                  : example.choice >= 0 ? absl::StrCat(example.choice)
+                                  : example.score       ? absl::StrCat(*example.score)
+                                  : example.answers     ? WrittenAnswers(*example.answers)
+                                                        : absl::StrJoin(example.tags, " ");
+        result.examples.push_back(
+            {where.substr(folder_.size() + 1), example.id, example.parts, label});
+        return absl::OkStatus();
+      });
   const absl::Status status = (*found)->read(reading);
   result.left_out = reading.left_out();
   return status;
