@@ -53,11 +53,7 @@ class CausalLm final : public Objective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kCausal,
-                      .seq_len = seq_len_ + memory_rows_,
-                      .first_given = true,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document};
+    return MakeCanvas(CanvasFamily::kCausal, seq_len_ + memory_rows_, tokens);
   }
 
  private:

@@ -21,6 +21,15 @@ namespace anyorder {
 
 using FormOrStatus = absl::StatusOr<std::unique_ptr<GenerationForm>>;
 
+inline CanvasForm MakeCanvas(CanvasFamily family, int64_t seq_len, const GenerationTokens& tokens) {
+  CanvasForm form{.family = family,
+                  .seq_len = seq_len,
+                  .mask_token = tokens.mask,
+                  .end_token = tokens.end_of_document};
+  form.first_given = form.predicts_next();
+  return form;
+}
+
 class Objective {
  public:
   explicit Objective(const ObjectiveTraits& traits) : traits_(traits) {}

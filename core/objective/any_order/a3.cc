@@ -41,10 +41,7 @@ class A3 final : public AnyOrderObjective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kTwoStream,
-                      .seq_len = seq_len_,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document};
+    return MakeCanvas(CanvasFamily::kTwoStream, seq_len_, tokens);
   }
 
  private:

@@ -52,10 +52,7 @@ class AsArm final : public AnyOrderObjective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kTwoStream,
-                      .seq_len = seq_len_,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document};
+    return MakeCanvas(CanvasFamily::kTwoStream, seq_len_, tokens);
   }
 
  private:

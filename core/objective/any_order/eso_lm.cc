@@ -44,13 +44,11 @@ class EsoLm final : public AnyOrderObjective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kEso,
-                      .seq_len = seq_len_,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document,
-                      .eso = {.clean_see_all = config_.eso_form == EsoForm::kA,
-                              .masks_see_all = config_.eso_form == EsoForm::kMixed,
-                              .diffusion_share = config_.diffusion_share}};
+    CanvasForm form = MakeCanvas(CanvasFamily::kEso, seq_len_, tokens);
+    form.eso = {.clean_see_all = config_.eso_form == EsoForm::kA,
+                .masks_see_all = config_.eso_form == EsoForm::kMixed,
+                .diffusion_share = config_.diffusion_share};
+    return form;
   }
 
  private:

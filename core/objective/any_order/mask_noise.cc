@@ -254,13 +254,11 @@ absl::Status CheckMaskRates(const AnyOrderConfig& config) {
 
 CanvasForm DiffusionCanvas(CanvasFamily family, const AnyOrderConfig& config, int64_t seq_len,
                            const GenerationTokens& tokens) {
-  return {.family = family,
-          .seq_len = seq_len,
-          .block_len = family == CanvasFamily::kBlocks ? config.block_len : 0,
-          .shifted = config.shifted_readout,
-          .first_given = config.keep_first_token || config.shifted_readout,
-          .mask_token = tokens.mask,
-          .end_token = tokens.end_of_document};
+  CanvasForm form = MakeCanvas(family, seq_len, tokens);
+  if (family == CanvasFamily::kBlocks) form.block_len = config.block_len;
+  form.shifted = config.shifted_readout;
+  form.first_given = config.keep_first_token || config.shifted_readout;
+  return form;
 }
 
 }  // namespace anyorder

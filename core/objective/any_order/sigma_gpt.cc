@@ -50,11 +50,7 @@ class SigmaGpt final : public AnyOrderObjective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kPairs,
-                      .seq_len = seq_len_,
-                      .first_given = true,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document};
+    return MakeCanvas(CanvasFamily::kPairs, seq_len_, tokens);
   }
 
  private:

@@ -65,10 +65,7 @@ class PermutationLm final : public Objective {
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return CanvasForm{.family = CanvasFamily::kTwoStream,
-                      .seq_len = seq_len_ + memory_rows_,
-                      .mask_token = tokens.mask,
-                      .end_token = tokens.end_of_document};
+    return MakeCanvas(CanvasFamily::kTwoStream, seq_len_ + memory_rows_, tokens);
   }
 
  private:
