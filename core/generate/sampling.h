@@ -10,7 +10,6 @@
 
 #include "core/generate/search.h"
 #include "core/generate/token_draw.h"
-#include "core/generate/written_token.h"
 
 namespace anyorder {
 

@@ -1,4 +1,5 @@
-// One token drawn from logits: temperature, cuts and forbidden tokens, in fp64.
+// One token drawn from logits: temperature, cuts and forbidden tokens, in fp64; and who hears of
+// it.
 
 #pragma once
 
@@ -56,5 +57,19 @@ class TokenDistribution {
   std::vector<double> weights_;  // exp((logit - largest) / temperature)
   std::vector<double> sums_;     // running, of weights
 };
+
+// A token that was written: what is told of a text meanwhile.
+struct WrittenToken {
+  int64_t pass = 0;      // of the network, from 1: those that computed something for this text
+  int64_t position = 0;  // in the text, what was given included
+  int32_t token = 0;
+  double log_prob = 0;    // the model's, given what it saw; without temperature and cuts, in nats
+  double confidence = 0;  // what the method chose by, if it did; else the token's probability
+};
+
+// Called with each token when it has been written; `text` is its number in the call.
+using TokenListener = absl::FunctionRef<void(int64_t text, const WrittenToken& token)>;
+
+inline void NobodyListens(int64_t, const WrittenToken&) {}
 
 }  // namespace anyorder

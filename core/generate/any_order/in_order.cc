@@ -1,4 +1,4 @@
-#include "core/generate/any_order/in_order.h"
+#include "core/generate/any_order/methods.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "core/generate/any_order/speculative.h"
+#include "core/generate/any_order/methods.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,4 +1,4 @@
-#include "core/generate/any_order/unmask.h"
+#include "core/generate/any_order/methods.h"
 
 #include <algorithm>
 #include <cmath>

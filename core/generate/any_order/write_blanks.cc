@@ -13,10 +13,8 @@
 
 #include "core/base/check.h"
 #include "core/base/status.h"
-#include "core/generate/any_order/in_order.h"
+#include "core/generate/any_order/methods.h"
 #include "core/generate/any_order/open_network.h"
-#include "core/generate/any_order/speculative.h"
-#include "core/generate/any_order/unmask.h"
 #include "core/generate/any_order/write_options.h"
 
 namespace anyorder {

@@ -1,6 +1,6 @@
 // Methods whose order is fixed first, against the same written again for one text at a time.
 
-#include "core/generate/any_order/in_order.h"
+#include "core/generate/any_order/methods.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Speculative writing against its definition, one token's network pass at a time, and against the
 // distribution that one token after the other has, by enumeration.
 
-#include "core/generate/any_order/speculative.h"
+#include "core/generate/any_order/methods.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

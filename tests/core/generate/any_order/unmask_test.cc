@@ -1,7 +1,7 @@
 // Methods that unmask, against the same methods written again for one text at a time from their
 // descriptions.
 
-#include "core/generate/any_order/unmask.h"
+#include "core/generate/any_order/methods.h"
 
 #include <gtest/gtest.h>
 

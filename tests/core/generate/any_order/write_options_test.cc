@@ -15,9 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/generate/any_order/in_order.h"
-#include "core/generate/any_order/speculative.h"
-#include "core/generate/any_order/unmask.h"
+#include "core/generate/any_order/methods.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 
 namespace anyorder::testing {

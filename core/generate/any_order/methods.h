@@ -1,5 +1,5 @@
-// Methods that guess several tokens from one pass and keep those that a second pass, in which each
-// sees those before it, would have drawn as well.
+// The methods that fill blanks, by family. Their parameters are WriteOptions'. REQUIRES of all:
+// CheckCanWrite.
 
 #pragma once
 
@@ -11,6 +11,27 @@
 
 namespace anyorder {
 
+// Methods that predict all blanks of a part of the text at once and write some of them, by
+// confidence or by chance, until none is left: kLlada, kDream, kMdlm, kThreshold, kBlocks and
+// kResample. Parts: blocks of block_len from the first blank on; of block diffusion the network's
+// own blocks.
+absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
+                                                      const std::vector<Canvas>& canvases,
+                                                      const WriteOptions& options,
+                                                      TokenListener listener);
+
+// Methods whose order is fixed first: group after group of blanks, each predicted from the tokens
+// of the groups before it: kEso, kGroups and kSequential (ordered_text.h). Groups of one token:
+// each has the model's own distribution given those before it, so that a text has the model's
+// probability in that order.
+absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
+                                                      const std::vector<Canvas>& canvases,
+                                                      const WriteOptions& options,
+                                                      TokenListener listener);
+
+// Methods that guess several tokens from one pass and keep those that a second pass, in which each
+// sees those before it, would have drawn as well.
+//
 // kSpeculative: any-subset speculative decoding (Guo and Ermon 2025, algorithm 1). A round guesses
 // the next options.draft tokens of the order, each from p(. | what is known), and asks q(. | what
 // is known, guesses before it) in one pass. A guess x is kept with probability min(1, q(x) / p(x));
@@ -23,7 +44,6 @@ namespace anyorder {
 // (Pannatier et al. 2024, section 3.3). With options.literal as released: options.orders orders are
 // tried, the one that keeps the most guesses wins, and no token is drawn where it ends; both give
 // texts another distribution than the model's.
-// REQUIRES: CheckCanWrite.
 absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
                                                             const std::vector<Canvas>& canvases,
                                                             const WriteOptions& options,
