@@ -10,7 +10,9 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/network/forward_pass.h"
-#include "core/network/heads/task_head.h"
+#include "core/network/heads/class_head.h"
+#include "core/network/heads/span_head.h"
+#include "core/network/heads/tag_head.h"
 #include "core/network/layers/attention_block.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
@@ -19,7 +21,6 @@
 #include "core/network/layers/next_sentence_head.h"
 #include "core/network/layers/operations.h"
 #include "core/network/tensors/activations.h"
-#include "core/network/tensors/device_batch.h"
 #include "core/network/tensors/device_inputs.h"
 #include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/layer_tensors.h"
@@ -56,6 +57,12 @@ int64_t NumUnreadGradients(const NetworkShape& shape) {
   };
   ParameterWalk(shape.model, shape.vocab_size, none, add);
   return elements;
+}
+
+std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs) {
+  if (shape.model.task.has_spans()) return std::make_unique<SpanHead>(shape, inputs);
+  if (shape.model.task.has_tags()) return std::make_unique<TagHead>(shape, inputs);
+  return std::make_unique<ClassHead>(shape, inputs);
 }
 
 class TransformerNetwork final : public Transformer {

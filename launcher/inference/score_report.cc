@@ -11,8 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "core/metrics/classification.h"
-#include "core/metrics/correlation.h"
+#include "core/metrics/label_scores.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
 #include "core/metrics/tagging.h"

@@ -15,8 +15,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/unicode.h"
-#include "core/metrics/classification.h"
-#include "core/metrics/correlation.h"
+#include "core/metrics/label_scores.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
 #include "core/metrics/tagging.h"

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "core/network/heads/task_result.h"
@@ -58,8 +57,5 @@ class TaskHead {
   double loss_sum_ = 0;
   std::vector<NamedSum> sums_;
 };
-
-// That of shape.model.task.
-std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs);
 
 }  // namespace anyorder

@@ -8,8 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/metrics/classification.h"
-#include "core/metrics/correlation.h"
+#include "core/metrics/label_scores.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
 
