@@ -9,13 +9,10 @@
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
-#include "kernels/cross_entropy.h"
 #include "kernels/dropout.h"
-#include "kernels/embedding.h"
 #include "kernels/gemm.h"
-#include "kernels/head_loss.h"
 #include "kernels/layernorm.h"
-#include "kernels/rotary.h"
+#include "kernels/losses.h"
 #include "kernels/rows.h"
 
 namespace anyorder::kernels {

@@ -10,9 +10,8 @@
 #include "core/base/status.h"
 #include "kernels/arguments.h"
 #include "kernels/cpu/attention/attention.h"
-#include "kernels/cpu/cross_entropy.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/head_loss.h"
+#include "kernels/cpu/losses.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/host_memory.h"
 

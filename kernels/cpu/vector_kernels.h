@@ -78,7 +78,7 @@ struct EmbeddingJob {
   DropoutJob dropout;
 };
 
-// kernels/rotary.h; `sign` is -1 to turn back.
+// kernels/rows.h; `sign` is -1 to turn back.
 struct RotaryJob {
   Element element = Element::kFloat32;
   const void* x = nullptr;

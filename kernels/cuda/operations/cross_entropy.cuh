@@ -1,4 +1,4 @@
-// Softmax cross-entropy of logits that a product left in fp32 (kernels/cross_entropy.h).
+// Softmax cross-entropy of logits that a product left in fp32 (kernels/losses.h).
 //
 // Two passes over a chunk of logits. The first gives each row its loss, and the two numbers that
 // turn any of its logits into a probability. The second turns logits into their gradients, in the

@@ -1,4 +1,4 @@
-// Losses of heads (kernels/head_loss.h). A warp has a row and each of its lanes every 32nd column,
+// Losses of heads (kernels/losses.h). A warp has a row and each of its lanes every 32nd column,
 // in all passes, so that gradients may overwrite the logits: nobody else reads a place. Sums are
 // joined by butterflies, the same on every GPU.
 
