@@ -1,6 +1,8 @@
 #include "data/dataset/dataset_index.h"
 
+#include <filesystem>
 #include <limits>
+#include <system_error>
 
 #include "absl/strings/str_cat.h"
 
@@ -219,6 +221,29 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
   root["corpus_digest"] = index.corpus_digest;
   root["dataset_digest"] = DigestOf(root.dump()).Hex();
   return root.dump(2) + "\n";
+}
+
+absl::Status CheckIsDataset(absl::string_view what, const std::string& directory) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::file_status found = fs::status(directory, error);
+  const bool has_index = !error && fs::exists(absl::StrCat(directory, "/", kIndexFile), error);
+  std::string why;
+  if (found.type() == fs::file_type::not_found) {
+    why = "does not exist";
+  } else if (error == std::errc::permission_denied ||
+             error == std::errc::too_many_symbolic_link_levels) {
+    why = absl::StrCat("cannot be read (", error.message(), ")");
+  } else if (has_index || error) {
+    return absl::OkStatus();  // a disk that fails is for the reader to report
+  } else if (!fs::is_directory(found)) {
+    why = "is not a directory";
+  } else {
+    why = fs::exists(directory + "/config.toml", error) ? "is a run directory"
+                                                        : absl::StrCat("holds no ", kIndexFile);
+  }
+  return InvalidArgument(what, " '", directory, "' ", why,
+                         "; name a directory that `anyorder prep --output` wrote");
 }
 
 }  // namespace anyorder::data

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "core/config/task_config.h"
 
@@ -113,5 +115,9 @@ struct DataConfig {
     visit("shards", self.shards, "Dataset directory that `anyorder prep` wrote.");
   }
 };
+
+// InvalidArgument unless `directory`, which a user named, holds dataset.json; before anything of it
+// is read. `what` names it in the message: "--data", "data.shards".
+absl::Status CheckIsDataset(absl::string_view what, const std::string& directory);
 
 }  // namespace anyorder::data

@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/base/redrawn_line.h"
+#include "core/base/terminal.h"
 
 namespace anyorder::data {
 

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
-#include "core/base/redrawn_line.h"
+#include "core/base/terminal.h"
 #include "launcher/process/periodic_task.h"
 
 namespace anyorder::launcher {

@@ -23,7 +23,6 @@
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
-#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/batch_progress.h"

@@ -8,7 +8,7 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
-#include "data/dataset/dataset_directory.h"
+#include "data/dataset/dataset_index.h"
 #include "launcher/process/counted.h"
 
 namespace anyorder::launcher {

@@ -20,7 +20,6 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
-#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/sampling/sampler.h"

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/client.h"
-#include "core/base/redrawn_line.h"
+#include "core/base/terminal.h"
 #include "core/train/logging/loss_plot.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"

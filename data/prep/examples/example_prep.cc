@@ -17,7 +17,6 @@
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "data/dataset/dataset_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/examples/chat_template.h"

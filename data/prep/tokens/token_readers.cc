@@ -1,9 +1,5 @@
 #include "data/prep/tokens/token_readers.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -61,28 +57,21 @@ absl::StatusOr<std::string> Representative(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<RangeFile> RangeFile::Open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus("open", path);
-  struct stat status {};
-  if (::fstat(fd.get(), &status) != 0) return ErrnoStatus("stat", path);
-  return RangeFile(path, std::move(fd), static_cast<uint64_t>(status.st_size));
+  ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, FileSystem::Posix()->OpenForRead(path));
+  return RangeFile(path, std::move(file));
 }
 
 absl::Status RangeFile::Read(uint64_t offset, uint64_t bytes, std::string& out) const {
-  if (offset > size_ || bytes > size_ - offset) {
-    return BadTokenFile(path_, "it has ", size_, " bytes, but ", bytes, " from byte ", offset,
+  if (offset > size() || bytes > size() - offset) {
+    return BadTokenFile(path_, "it has ", size(), " bytes, but ", bytes, " from byte ", offset,
                         " on are needed; fetch the file again");
   }
   out.resize(bytes);
-  for (uint64_t done = 0; done < bytes;) {
-    const ssize_t got =
-        ::pread(fd_.get(), out.data() + done, bytes - done, static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoStatus("read", path_);
-    if (got == 0) return BadTokenFile(path_, "it became shorter while it was read; start again");
-    done += static_cast<uint64_t>(got);
-  }
-  return absl::OkStatus();
+  const absl::Status read =
+      file_->ReadAt(static_cast<int64_t>(offset), out.data(), static_cast<int64_t>(bytes));
+  if (absl::IsOutOfRange(read))
+    return BadTokenFile(path_, "it became shorter while it was read; start again");
+  return read;
 }
 
 uint64_t ReadLittle(absl::string_view bytes, uint64_t offset, uint64_t width) {

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
-#include "core/base/unique_fd.h"
 #include "data/prep/tokens/token_file.h"
 
 namespace anyorder::data {
@@ -20,21 +20,20 @@ namespace anyorder::data {
 // A file of bytes that is read by range.
 class RangeFile {
  public:
-  // Errors: those of open and stat.
+  // Errors: those of FileSystem::OpenForRead.
   static absl::StatusOr<RangeFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  uint64_t size() const { return size_; }
+  uint64_t size() const { return static_cast<uint64_t>(file_->size()); }
   // Replaces `out` by bytes [offset, offset + bytes). DataLoss if the file ends before.
   absl::Status Read(uint64_t offset, uint64_t bytes, std::string& out) const;
 
  private:
-  RangeFile(std::string path, UniqueFd fd, uint64_t size)
-      : path_(std::move(path)), fd_(std::move(fd)), size_(size) {}
+  RangeFile(std::string path, std::unique_ptr<ReadableFile> file)
+      : path_(std::move(path)), file_(std::move(file)) {}
 
   std::string path_;
-  UniqueFd fd_;
-  uint64_t size_;
+  std::unique_ptr<ReadableFile> file_;
 };
 
 // How an integer is stored, little-endian.
