@@ -1,13 +1,10 @@
 #include "ckpt/client.h"
 
 #include <algorithm>
-#include <fstream>
 #include <thread>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 
 #include "ckpt/chunk_sums.h"
@@ -17,6 +14,7 @@
 #include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
@@ -82,19 +80,6 @@ int CopyThreads(const ClientOptions& options) {
   const int ranks = options.local_world_size > 0 ? options.local_world_size : options.world_size;
   return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / ranks, 1,
                     kMostCopyThreads);
-}
-
-// "MemAvailable" of /proc/meminfo in bytes, or -1.
-int64_t AvailableMemory() {
-  std::ifstream in("/proc/meminfo");
-  std::string line;
-  while (std::getline(in, line)) {
-    const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
-    int64_t kib = 0;
-    if (words.size() >= 2 && words[0] == "MemAvailable:" && absl::SimpleAtoi(words[1], &kib))
-      return kib << 10;
-  }
-  return -1;
 }
 
 }  // namespace
@@ -257,7 +242,7 @@ absl::Status Client::Reserve(int64_t file_bytes) {
     if (buffer.memory != nullptr && buffer.memory->bytes() >= file_bytes) continue;
     const int64_t bytes = (file_bytes + kHeaderRoom + kBufferUnit - 1) / kBufferUnit * kBufferUnit;
     FreeMemory(buffer);
-    const int64_t available = AvailableMemory();
+    const int64_t available = AvailableMemoryBytes();
     // The other ranks' buffers count as used memory once they are allocated.
     if (available >= 0 && bytes * 2 > available && i == 0) {
       return ResourceExhausted("checkpoints need two buffers of ", bytes >> 20,

@@ -6,8 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -18,7 +16,9 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -33,12 +33,7 @@ constexpr char kClaimSuffix[] = ".tmp";
 constexpr int64_t kReleasedBeat = 0;
 
 // Files of /proc, which are not the run's data and so do not go through FileSystem.
-std::string ReadProcFile(const std::string& path) {
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
+std::string ReadProcFile(const std::string& path) { return ReadWholeFile(path).value_or(""); }
 
 // Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no
 // such process or its files are hidden from us.
@@ -187,9 +182,7 @@ LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
   LeaseOwner owner;
   owner.run_id = run_id;
   owner.attempt = attempt;
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  owner.host = host.data();
+  owner.host = HostName();
   owner.machine = ThisMachine();
   owner.pid = getpid();
   owner.pid_start = StartTimeOf(owner.pid);

@@ -58,20 +58,26 @@ int64_t ControlGroupLimit(absl::string_view root) {
   return least;
 }
 
-}  // namespace
-
-int64_t MachineMemoryBytes(absl::string_view root) {
+// The bytes of a line of /proc/meminfo; `otherwise` if there is no such number.
+int64_t MemoryLine(absl::string_view root, absl::string_view name, int64_t otherwise) {
   std::ifstream file(absl::StrCat(root, "/proc/meminfo"));
-  int64_t memory = 0, swap = 0;
   for (std::string line; std::getline(file, line);) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
     int64_t kib = 0;
-    if (words.size() < 2 || !absl::SimpleAtoi(words[1], &kib)) continue;
-    if (words[0] == "MemTotal:") memory = kib << 10;
-    if (words[0] == "SwapTotal:") swap = kib << 10;
+    if (words.size() >= 2 && words[0] == name && absl::SimpleAtoi(words[1], &kib)) return kib << 10;
   }
-  return memory == 0 ? 0 : std::min(memory, ControlGroupLimit(root)) + swap;
+  return otherwise;
 }
+
+}  // namespace
+
+int64_t MachineMemoryBytes(absl::string_view root) {
+  const int64_t memory = MemoryLine(root, "MemTotal:", 0);
+  if (memory == 0) return 0;
+  return std::min(memory, ControlGroupLimit(root)) + MemoryLine(root, "SwapTotal:", 0);
+}
+
+int64_t AvailableMemoryBytes() { return MemoryLine("", "MemAvailable:", -1); }
 
 absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who) {
   const auto files = static_cast<rlim_t>(needed);

@@ -15,6 +15,9 @@ namespace anyorder {
 // what does not fit this never fits. `root` takes the place of "/".
 int64_t MachineMemoryBytes(absl::string_view root = "");
 
+// What /proc/meminfo says is available now; -1 if it does not say.
+int64_t AvailableMemoryBytes();
+
 // Raises the number of files that this process may open to `needed` where it is lower and may be
 // raised. ResourceExhausted otherwise, with `who`, who needs them.
 absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who);
