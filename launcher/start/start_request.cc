@@ -15,7 +15,6 @@
 #include "core/config/adaptive_clusters.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/task_data.h"
-#include "core/train/run/batch_choice.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"

@@ -8,7 +8,6 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "core/train/run/batch_choice.h"
 
 namespace anyorder {
 namespace {

@@ -13,7 +13,6 @@
 #include "core/network/tensors/network_shape.h"
 #include "core/network/tensors/parameters.h"
 #include "core/objective/objective.h"
-#include "core/train/run/batch_choice.h"
 
 namespace anyorder {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/network/tensors/parameters.h"
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
-#include "core/train/run/batch_choice.h"
+#include "core/train/run/run_config.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/with_keys.h"
 
