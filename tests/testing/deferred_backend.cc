@@ -1,48 +1,24 @@
 #include "tests/testing/deferred_backend.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <cstring>
 #include <utility>
 
-#include "core/base/check.h"
-#include "tests/testing/operation_arguments.h"
+#include "core/base/status.h"
 
 namespace anyorder::testing {
 
-// The same pages twice: without rights at the address that callers see, with all of them where
-// operations work.
-class DeferredBuffer final : public kernels::Buffer {
+// Goes when all work is done.
+class DeferredBuffer final : public FencedBuffer {
  public:
-  DeferredBuffer(DeferredBackend& backend, int64_t bytes) : backend_(backend), bytes_(bytes) {
-    const int fd = ::memfd_create("deferred", 0);
-    mapped_ = (bytes / 4096 + 1) * 4096;
-    ANYORDER_CHECK(fd >= 0 && ::ftruncate(fd, mapped_) == 0);
-    fenced_ = ::mmap(nullptr, mapped_, PROT_NONE, MAP_SHARED, fd, 0);
-    open_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    ANYORDER_CHECK(fenced_ != MAP_FAILED && open_ != MAP_FAILED);
-    ::close(fd);
-    const MutexLock lock(&backend.mutex_);
-    backend.memory_[static_cast<char*>(fenced_)] = {mapped_, static_cast<char*>(open_)};
-  }
+  DeferredBuffer(DeferredBackend& backend, void* data, int64_t bytes)
+      : FencedBuffer(backend.memory_, data, bytes), backend_(backend) {}
   ~DeferredBuffer() override {
     for (const auto& queue : backend_.side_) backend_.Synchronize({queue.get()});
     backend_.Synchronize({});
-    const MutexLock lock(&backend_.mutex_);
-    backend_.memory_.erase(static_cast<char*>(fenced_));
-    ::munmap(fenced_, mapped_);
-    ::munmap(open_, mapped_);
   }
-  void* data() const override { return fenced_; }
-  int64_t size_bytes() const override { return bytes_; }
 
  private:
   DeferredBackend& backend_;
-  int64_t bytes_;
-  int64_t mapped_;
-  void* fenced_;
-  void* open_;
 };
 
 class DeferredStream final : public kernels::Stream {
@@ -170,7 +146,8 @@ void DeferredBackend::Synchronize(StreamView stream) {
 }
 
 absl::StatusOr<std::unique_ptr<kernels::Buffer>> DeferredBackend::Allocate(int64_t bytes) {
-  return std::make_unique<DeferredBuffer>(*this, bytes);
+  ASSIGN_OR_RETURN(void* const data, memory_->Allocate(bytes));
+  return std::make_unique<DeferredBuffer>(*this, data, bytes);
 }
 absl::StatusOr<std::unique_ptr<kernels::Stream>> DeferredBackend::MakeStream(
     kernels::StreamPurpose) {
@@ -192,47 +169,28 @@ void DeferredBackend::FailEvents(const absl::Status& status) {
   event_error_ = status;
 }
 
-void* DeferredBackend::Translate(const void* device) const {
-  if (device == nullptr) return nullptr;
-  const MutexLock lock(&mutex_);
-  const auto* address = static_cast<const char*>(device);
-  auto it = memory_.upper_bound(address);
-  ANYORDER_CHECK(it != memory_.begin()) << "host memory where device memory should be";
-  --it;
-  ANYORDER_CHECK(address < it->first + it->second.first) << "host memory for device memory";
-  return it->second.second + (address - it->first);
-}
-
 void DeferredBackend::CopyToDevice(const void* host, void* device, int64_t bytes, StreamView s) {
   if (bytes == 0) return;
   const auto* from = static_cast<const char*>(host);
-  Run(s, [copy = std::vector<char>(from, from + bytes), to = Translate(device)] {
+  Run(s, [copy = std::vector<char>(from, from + bytes), to = memory_->Open(device, bytes)] {
     std::memcpy(to, copy.data(), copy.size());
   });
 }
 void DeferredBackend::CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView s) {
   if (bytes == 0) return;
-  Run(s, [=, to = Translate(device)] { std::memcpy(to, host, bytes); });
+  Run(s, [=, to = memory_->Open(device, bytes)] { std::memcpy(to, host, bytes); });
 }
 void DeferredBackend::CopyToHost(const void* device, void* host, int64_t bytes, StreamView s) {
   if (bytes == 0) return;
-  Run(s, [=, from = Translate(device)] { std::memcpy(host, from, bytes); });
+  Run(s, [=, from = memory_->Open(device, bytes)] { std::memcpy(host, from, bytes); });
 }
 
 void DeferredBackend::Enqueue(const kernels::Operation& operation, StreamView stream) {
-  // To where the host finds them.
-  const auto move_view = [this](auto& view, int64_t) {
-    view = {Translate(view.raw()), view.dtype(), view.shape()};
-  };
-  const auto move_array = [this]<typename T>(T*& array, int64_t) {
-    array = static_cast<T*>(Translate(array));
-  };
-  PlaceVisitor opener{move_view, move_array};
   std::visit(
       [&](const auto* args) {
-        auto open = *args;
-        VisitArguments(open, opener);
-        Run(stream, [this, open] { ForwardingBackend::Enqueue(&open, {}); });
+        Run(stream, [this, open = OpenArguments(*memory_, *args)] {
+          ForwardingBackend::Enqueue(&open, {});
+        });
       },
       operation);
 }

@@ -1,7 +1,7 @@
 // A device as far as order and memory go, for code that moves data beside a computation: operations
 // run on a thread of their own, some time after they were asked for, each stream in its order and
-// streams against each other as badly as events allow. The host cannot touch device memory: it has
-// an address there that only this backend can translate.
+// streams against each other as badly as events allow. The host cannot touch device memory
+// (fenced_memory.h).
 //
 // Each rank of a test has one of its own.
 
@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -18,6 +17,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "tests/testing/fenced_memory.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
@@ -48,8 +48,8 @@ class DeferredBackend final : public ForwardingBackend {
 
   // Another operation of the device's, such as a message.
   void Run(StreamView stream, std::function<void()> work);
-  // Where the host finds device memory while such an operation runs.
-  void* Translate(const void* device) const;
+  // Where device memory is open while such an operation runs.
+  const FencedMemory& memory() const { return *memory_; }
 
   void set_device_id(std::string id) { device_id_ = std::move(id); }
   // Side streams do nothing from now on, or go on.
@@ -86,11 +86,10 @@ class DeferredBackend final : public ForwardingBackend {
 
   const Lag lag_;
   std::string device_id_ = "device";
+  const std::shared_ptr<FencedMemory> memory_ = std::make_shared<FencedMemory>();
 
   mutable Mutex mutex_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
-  // Device address: bytes, host's.
-  std::map<const char*, std::pair<int64_t, char*>> memory_ ABSL_GUARDED_BY(mutex_);
   Queue main_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Queue>> side_ ABSL_GUARDED_BY(mutex_);
   int64_t num_changes_ ABSL_GUARDED_BY(mutex_) = 0;  // calls that may give the device work

@@ -98,14 +98,14 @@ class FakeNccl final : public dist::NcclLibrary {
   }
   int Send(const void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
     const Visit visit(*this);
-    Add(sends_, stream, [this, from = Open(data), bytes, peer] {
+    Add(sends_, stream, [this, from = Open(data, bytes), bytes, peer] {
       wire_.Send(rank_, peer, std::vector<char>(from, from + bytes));
     });
     return dist::kNcclSuccess;
   }
   int Receive(void* data, int64_t bytes, int peer, dist::NcclComm, StreamView stream) override {
     const Visit visit(*this);
-    Add(receives_, stream, [this, to = Open(data), bytes, peer] { Take(peer, to, bytes); });
+    Add(receives_, stream, [this, to = Open(data, bytes), bytes, peer] { Take(peer, to, bytes); });
     return dist::kNcclSuccess;
   }
   int AllGather(void* all, int64_t bytes, int rank, dist::NcclComm, StreamView stream) override {
@@ -126,7 +126,7 @@ class FakeNccl final : public dist::NcclLibrary {
                 StreamView stream) override {
     const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
     if (rank_ != root) return Send(from, bytes, root, nullptr, stream);
-    Add(receives_, stream, [this, mine = Open(from), sum = Open(to), count, bytes] {
+    Add(receives_, stream, [this, mine = Open(from, bytes), sum = Open(to, bytes), count, bytes] {
       std::vector<float> total(count);
       std::vector<float> theirs(count);
       for (int peer = num_ranks_ - 1; peer >= 0; --peer) {
@@ -167,7 +167,9 @@ class FakeNccl final : public dist::NcclLibrary {
     FakeNccl& nccl_;
     const bool is_outermost_;
   };
-  char* Open(const void* device) const { return static_cast<char*>(backend_.Translate(device)); }
+  char* Open(const void* device, int64_t bytes) const {
+    return static_cast<char*>(backend_.memory().Open(device, bytes));
+  }
   void Add(std::vector<Work>& list, StreamView stream, Work work) {
     ANYORDER_CHECK(in_group_ && stream.handle != nullptr);
     stream_ = stream;

@@ -1,8 +1,8 @@
 // A backend whose memory is not the host's, on a machine without a device: it passes every call on
-// to one that computes on the host, but its memory can be touched only while a call runs. Host code
-// that reads or writes it dies with SIGSEGV and a line that says so, and a call that is given a
-// pointer to anything else aborts. What CopyToHost was asked for is there after Synchronize, not
-// before.
+// to one that computes on the host, but where its memory seems to be nobody can touch it
+// (fenced_memory.h). Host code that reads or writes it dies with SIGSEGV and a line that says so,
+// and a call that is given a pointer to anything else aborts. What CopyToHost was asked for is
+// there after Synchronize, not before.
 //
 // Results are those of the backend it wraps, bit for bit.
 
@@ -15,11 +15,10 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "tests/testing/fenced_memory.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
-
-class FencedMemory;
 
 class FencedBackend : public ForwardingBackend {
  public:
@@ -62,7 +61,6 @@ class FencedBackend : public ForwardingBackend {
   void CheckNotRecording(const char* what) const;
   // Aborts unless all is device memory, or null.
   void Enqueue(const kernels::Operation& operation, StreamView stream) override;
-  void CheckRange(const void* data, int64_t bytes) const;
 
   const std::shared_ptr<FencedMemory> memory_;
   Mutex mutex_;

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 
 namespace anyorder::testing {
 namespace {
@@ -54,26 +56,32 @@ void Register(char* from, char* to) {
 }  // namespace
 
 FencedMemory::FencedMemory() {
-  void* const mapped =
-      ::mmap(nullptr, kRoom, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  ANYORDER_CHECK(mapped != MAP_FAILED) << "no addresses for fenced memory";
-  begin_ = static_cast<char*>(mapped);
-  Register(nullptr, begin_);
+  const int fd = ::memfd_create("fenced", 0);
+  ANYORDER_CHECK(fd >= 0 && ::ftruncate(fd, kRoom) == 0) << "no fenced memory";
+  const auto map = [fd](int access) {
+    void* const mapped = ::mmap(nullptr, kRoom, access, MAP_SHARED | MAP_NORESERVE, fd, 0);
+    ANYORDER_CHECK(mapped != MAP_FAILED) << "no addresses for fenced memory";
+    return static_cast<char*>(mapped);
+  };
+  fenced_ = map(PROT_NONE);
+  open_ = map(PROT_READ | PROT_WRITE);
+  ::close(fd);
+  Register(nullptr, fenced_);
   InstallHandler();
 }
 
 FencedMemory::~FencedMemory() {
-  ::munmap(begin_, kRoom);
-  Register(begin_, nullptr);
+  ::munmap(fenced_, kRoom);
+  ::munmap(open_, kRoom);
+  Register(fenced_, nullptr);
 }
 
-void* FencedMemory::Allocate(int64_t bytes) {
+absl::StatusOr<void*> FencedMemory::Allocate(int64_t bytes) {
   const MutexLock lock(&mutex_);
-  ANYORDER_CHECK(openings_ == 0) << "memory is allocated while an operation runs";
-  const int64_t size = (bytes / kPage + 1) * kPage;
-  if (size > kRoom - used_) return nullptr;
-  char* const data = begin_ + used_;
-  used_ += size;
+  if (bytes > kRoom - used_ - kPage)
+    return ResourceExhausted("allocate ", bytes, " bytes within a fence");
+  char* const data = fenced_ + used_;
+  used_ += (bytes / kPage + 1) * kPage;
   blocks_[data] = bytes;
   return data;
 }
@@ -83,38 +91,25 @@ void FencedMemory::Free(void* data) {
   const auto block = blocks_.find(static_cast<char*>(data));
   ANYORDER_CHECK(block != blocks_.end()) << "freed what is no block";
   // The addresses are not used again.
-  ::madvise(data, static_cast<size_t>((block->second / kPage + 1) * kPage), MADV_DONTNEED);
+  ::madvise(open_ + (block->first - fenced_),
+            static_cast<size_t>((block->second / kPage + 1) * kPage), MADV_REMOVE);
   blocks_.erase(block);
 }
 
-bool FencedMemory::Contains(const void* data, int64_t bytes) const {
+void* FencedMemory::Open(const void* data, int64_t bytes) const {
+  if (data == nullptr) return nullptr;
   const MutexLock lock(&mutex_);
-  char* const begin = static_cast<char*>(const_cast<void*>(data));
-  auto block = blocks_.upper_bound(begin);
-  if (block == blocks_.begin()) return false;
-  --block;
-  return begin + bytes <= block->first + block->second;
+  const auto* const begin = static_cast<const char*>(data);
+  const auto after = blocks_.upper_bound(begin);
+  const auto block = after == blocks_.begin() ? blocks_.end() : std::prev(after);
+  ANYORDER_CHECK(block != blocks_.end() && begin + bytes <= block->first + block->second)
+      << bytes << " bytes of an argument are no device memory";
+  return open_ + (begin - fenced_);
 }
 
 bool FencedMemory::Touches(const void* data, int64_t bytes) const {
   const auto* const begin = static_cast<const char*>(data);
-  return begin < begin_ + kRoom && begin + bytes > begin_;
-}
-
-void FencedMemory::Open() {
-  const MutexLock lock(&mutex_);
-  if (openings_++ == 0) Protect(PROT_READ | PROT_WRITE);
-}
-
-void FencedMemory::Close() {
-  const MutexLock lock(&mutex_);
-  if (--openings_ == 0) Protect(PROT_NONE);
-}
-
-void FencedMemory::Protect(int access) const {
-  if (used_ == 0) return;
-  ANYORDER_CHECK(::mprotect(begin_, static_cast<size_t>(used_), access) == 0)
-      << "mprotect of " << used_ << " bytes";
+  return begin < fenced_ + kRoom && begin + bytes > fenced_;
 }
 
 }  // namespace anyorder::testing

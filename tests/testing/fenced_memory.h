@@ -1,11 +1,19 @@
-// Memory that can be touched only while an Opening lives, by any thread then.
+// Memory that host code cannot touch where it sees it. The same pages lie open elsewhere, for
+// operations alone.
 
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
 
 #include "core/base/mutex.h"
+#include "kernels/backend.h"
+#include "tests/testing/operation_arguments.h"
 
 namespace anyorder::testing {
 
@@ -16,36 +24,56 @@ class FencedMemory {
   FencedMemory(const FencedMemory&) = delete;
   FencedMemory& operator=(const FencedMemory&) = delete;
 
-  // Zeroed, 64-byte aligned, with a gap behind it. Null if there is no more room.
-  void* Allocate(int64_t bytes);
+  // Zeroed, 64-byte aligned, with a gap behind it. ResourceExhausted if there is no more room.
+  absl::StatusOr<void*> Allocate(int64_t bytes);
   void Free(void* data);
-  // Whether [data, data + bytes) lies in one block that has been allocated and not been freed.
-  bool Contains(const void* data, int64_t bytes) const;
-  // Whether any of it is this memory, in a block or not.
+  // Where [data, data + bytes) is open; null for null. Aborts unless it lies in one block that has
+  // been allocated and not been freed.
+  void* Open(const void* data, int64_t bytes) const;
+  // Whether any of it is fenced, in a block or not.
   bool Touches(const void* data, int64_t bytes) const;
 
-  class Opening {
-   public:
-    explicit Opening(FencedMemory& memory) : memory_(memory) { memory_.Open(); }
-    ~Opening() { memory_.Close(); }
-    Opening(const Opening&) = delete;
-    Opening& operator=(const Opening&) = delete;
+ private:
+  mutable Mutex mutex_;
+  char* fenced_ = nullptr;
+  char* open_ = nullptr;
+  // Bytes from fenced_ on that have ever been allocated, whole pages.
+  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<const char*, int64_t> blocks_ ABSL_GUARDED_BY(mutex_);  // sizes by their begin
+};
 
-   private:
-    FencedMemory& memory_;
-  };
+class FencedBuffer : public kernels::Buffer {
+ public:
+  // `data` is of `memory`'s Allocate, and is given back.
+  FencedBuffer(std::shared_ptr<FencedMemory> memory, void* data, int64_t bytes)
+      : memory_(std::move(memory)), data_(data), bytes_(bytes) {}
+  ~FencedBuffer() override { memory_->Free(data_); }
+  void* data() const override { return data_; }
+  int64_t size_bytes() const override { return bytes_; }
 
  private:
-  void Open();
-  void Close();
-  void Protect(int access) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-
-  mutable Mutex mutex_;
-  int openings_ ABSL_GUARDED_BY(mutex_) = 0;
-  char* begin_ = nullptr;
-  // Bytes from begin_ on that have ever been allocated, whole pages.
-  int64_t used_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<char*, int64_t> blocks_ ABSL_GUARDED_BY(mutex_);  // sizes by their begin
+  const std::shared_ptr<FencedMemory> memory_;
+  void* const data_;
+  const int64_t bytes_;
 };
+
+// An operation's arguments, pointed to where they are open. Aborts if one is no fenced memory.
+// `sizes`, if not null, gets the bytes of each tensor at its end.
+template <typename Args>
+Args OpenArguments(const FencedMemory& memory, Args args, std::vector<int64_t>* sizes = nullptr) {
+  const auto open_view = [&](auto& view, int64_t behind) {
+    const int64_t elements = view.is_null() ? 0 : view.num_elements() + behind;
+    const int64_t bytes = elements * SizeOf(view.dtype());
+    if (bytes > 0) view = {memory.Open(view.raw(), bytes), view.dtype(), view.shape()};
+    if (sizes != nullptr) sizes->push_back(bytes);
+  };
+  const auto open_array = [&]<typename T>(T*& array, int64_t count) {
+    const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
+    if (bytes > 0) array = static_cast<T*>(memory.Open(array, bytes));
+  };
+  PlaceVisitor visitor{open_view, open_array};
+  VisitArguments(args, visitor);
+  return args;
+}
 
 }  // namespace anyorder::testing
