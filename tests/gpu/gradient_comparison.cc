@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <memory>
 
-#include "tests/bench/gpu/network.h"
+#include "tests/bench/gpu/cases.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/dithered.h"
 

@@ -72,26 +72,25 @@ void MeasurePasses(Bench& bench, const std::vector<std::unique_ptr<AttentionProb
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
   const double unit = AttentionUnit(size) * static_cast<double>(batch);
   const double bytes = MatrixBytes(4, batch * size.rows(), size.model_dim);
-  const int sets = Bench::SetsFor(bytes);
+  const size_t sets = Bench::SetsFor(bytes);
   std::vector<std::unique_ptr<AttentionProblem>> problems;
-  for (int set = 0; set < sets; ++set)
+  for (size_t set = 0; set < sets; ++set)
     problems.push_back(std::make_unique<AttentionProblem>(bench.backend(), size, batch, dropout));
-  const auto forward = [&](int set) {
-    bench.backend().AttentionForward(problems[static_cast<size_t>(set)]->forward(), {});
+  const auto forward = [&](size_t set) {
+    bench.backend().AttentionForward(problems[set]->forward(), {});
   };
-  const auto backward = [&](int set) {
-    bench.backend().AttentionBackward(problems[static_cast<size_t>(set)]->backward(), {});
+  const auto backward = [&](size_t set) {
+    bench.backend().AttentionBackward(problems[set]->backward(), {});
   };
-  for (int set = 0; set < sets; ++set) forward(set);
+  for (size_t set = 0; set < sets; ++set) forward(set);
   const std::string suffix = batch == kGoalBatch ? "" : absl::StrCat("_b", batch);
   const std::string shape = absl::StrCat("B", batch, " H", size.heads, " D", size.head_dim(), " C",
                                          size.length, " Q", size.targets, " K", size.keys());
   if (!problems.front()->plan().memory.is_null()) {
     Case plan{"attention_plan" + suffix, shape};
     plan.value_is_time = true;
-    bench.Measure(plan, sets, [&](int set) {
-      bench.backend().PlanAttention(problems[static_cast<size_t>(set)]->plan(), {});
-    });
+    bench.Measure(plan, sets,
+                  [&](size_t set) { bench.backend().PlanAttention(problems[set]->plan(), {}); });
   }
   bench.Measure({"attention_forward" + suffix, shape, Work::kFlops, kForwardUnits * unit}, sets,
                 forward);

@@ -1,6 +1,6 @@
 // Every group of gpu_bench runs, at a size of nothing, and prints lines that a JSON reader takes.
 // As gpu_bench does it: memory that the host cannot touch, work that is done when somebody waits,
-// time by events.
+// time by events. And what it counts.
 
 #include <gtest/gtest.h>
 
@@ -91,13 +91,22 @@ TEST_F(GpuBenchTest, TakesTheMedianOverRotatedBuffers) {
   } timer;
   Bench bench(*backend_, timer, 5, 0.0, out_);
   std::vector<int> sets;
-  const Measured measured =
-      bench.Measure({"case", "shape", Work::kBytes, 4e9}, 3, [&](int set) { sets.push_back(set); });
+  const Measured measured = bench.Measure({"case", "shape", Work::kBytes, 4e9}, 3,
+                                          [&](size_t set) { sets.push_back(set); });
   // 2, 100, 4, 5 and 6 ms, of one call each.
   EXPECT_DOUBLE_EQ(measured.seconds, 5e-3);
   EXPECT_EQ(sets, (std::vector<int>{0, 2, 0, 1, 2, 0, 1}));
   EXPECT_NE(out_.str().find("\"value\": 0.8, \"unit\": \"TB/s\", \"ms\": 5,"), std::string::npos)
       << out_.str();
+}
+
+// Numbers worked out by hand from the definitions, for XLNet's two published sizes.
+TEST(CountsTest, AreThoseOfThePublishedSizes) {
+  EXPECT_NEAR(CountFlops(kXlnetLarge), 1352.9e9, 0.05e9);
+  EXPECT_NEAR(CountFlops(kXlnetBase), 407.4e9, 0.05e9);
+  EXPECT_NEAR(AttentionUnit(kXlnetLarge), 0.939e9, 0.0005e9);
+  EXPECT_NEAR(static_cast<double>(CountParameters(kXlnetLarge)), 360.3e6, 0.05e6);
+  EXPECT_NEAR(static_cast<double>(CountParameters(kXlnetBase)), 116.8e6, 0.05e6);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What gpu_bench measures, a group each. Sizes come from an XlnetSize, so that tests run every
-// group at a size of nothing.
+// What gpu_bench measures, a group each, and XLNet of a size. Sizes come from an XlnetSize, so that
+// tests run every group at a size of nothing.
 
 #pragma once
 
@@ -8,10 +8,17 @@
 
 #include "absl/status/status.h"
 
+#include "core/objective/objective.h"
 #include "tests/bench/gpu/counts.h"
 #include "tests/bench/gpu/measure.h"
 
 namespace anyorder::bench {
+
+// In bf16.
+ModelConfig ModelOf(const XlnetSize& size, double dropout);
+SamplingConfig SamplingOf(const XlnetSize& size);
+// Random text.
+Batch DrawBatch(const Objective& objective, const XlnetSize& size, int64_t batch, int64_t step);
 
 struct CeilingSize {
   int64_t copy_bytes = int64_t{4} << 30;  // read, and as many written

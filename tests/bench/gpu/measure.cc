@@ -13,7 +13,7 @@ namespace {
 
 // More than the L2 cache of any GPU so far.
 constexpr double kBeyondCaches = 256e6;
-constexpr int kMostSets = 8;
+constexpr size_t kMostSets = 8;
 constexpr int kMostCalls = 200;
 
 std::string Shares(Work kind, double rate, double ceiling) {
@@ -37,12 +37,12 @@ Measured Summarise(std::vector<double> seconds) {
   return {at(0.5), (at(0.9) - at(0.1)) / at(0.5)};
 }
 
-int Bench::SetsFor(double bytes) {
-  return std::clamp(static_cast<int>(std::ceil(kBeyondCaches / std::max(bytes, 1.0))), 1,
+size_t Bench::SetsFor(double bytes) {
+  return std::clamp(static_cast<size_t>(std::ceil(kBeyondCaches / std::max(bytes, 1.0))), size_t{1},
                     kMostSets);
 }
 
-Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) {
+Measured Bench::Sample(size_t sets, const std::function<void(size_t set)>& operation) {
   // Once to be warm, once to see how many calls make a sample.
   operation(0);
   backend_.Synchronize({});
@@ -52,7 +52,7 @@ Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) 
   backend_.Synchronize({});
   const double once = std::max(timer_.Milliseconds(0), 1e-4);
   const int calls = std::clamp(static_cast<int>(std::ceil(sample_ms_ / once)), 1, kMostCalls);
-  int call = 0;
+  size_t call = 0;
   for (int sample = 0; sample < samples_; ++sample) {
     timer_.Begin(sample);
     for (int i = 0; i < calls; ++i) operation(call++ % sets);
@@ -65,13 +65,14 @@ Measured Bench::Sample(int sets, const std::function<void(int set)>& operation) 
   return Summarise(std::move(seconds));
 }
 
-Measured Bench::Measure(const Case& what, int sets, const std::function<void(int set)>& operation) {
+Measured Bench::Measure(const Case& what, size_t sets,
+                        const std::function<void(size_t set)>& operation) {
   const Measured measured = Sample(sets, operation);
   Report(what, measured, sets);
   return measured;
 }
 
-void Bench::Report(const Case& what, const Measured& measured, int sets) {
+void Bench::Report(const Case& what, const Measured& measured, size_t sets) {
   const double rate = what.work / measured.seconds;
   const char* const unit = what.kind == Work::kFlops ? "TFLOP/s" : "TB/s";
   Print(absl::StrFormat(

@@ -54,18 +54,18 @@ class Bench {
 
   // Calls operation(set) with set = 0 ... sets - 1 in turn, and prints a line. Rates are also given
   // as shares of their ceiling, once SetCeiling has said it, and flops as shares of the chip's.
-  Measured Measure(const Case& what, int sets, const std::function<void(int set)>& operation);
+  Measured Measure(const Case& what, size_t sets, const std::function<void(size_t set)>& operation);
   // The line of a case that was measured elsewhere.
-  void Report(const Case& what, const Measured& measured, int sets);
+  void Report(const Case& what, const Measured& measured, size_t sets);
   // What was measured is a ceiling of its kind; the highest counts.
   void SetCeiling(const Case& what, const Measured& measured);
   void Print(const std::string& line);
 
   // How many sets of `bytes` each are more than any cache holds: 1 to 8.
-  static int SetsFor(double bytes);
+  static size_t SetsFor(double bytes);
 
  private:
-  Measured Sample(int sets, const std::function<void(int set)>& operation);
+  Measured Sample(size_t sets, const std::function<void(size_t set)>& operation);
 
   kernels::Backend& backend_;
   Timer& timer_;

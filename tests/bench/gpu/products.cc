@@ -74,12 +74,11 @@ kernels::GemmArgs ArgumentsOf(DeviceMemory& memory, const Product& p, Direction 
 
 Measured MeasureProduct(Bench& bench, const Product& p, Direction direction, const Case& what) {
   DeviceMemory memory(bench.backend());
-  const int sets = Bench::SetsFor(BytesOf(p));
+  const size_t sets = Bench::SetsFor(BytesOf(p));
   std::vector<kernels::GemmArgs> args;
-  for (int set = 0; set < sets; ++set)
-    args.push_back(ArgumentsOf(memory, p, direction, static_cast<uint64_t>(10 * set + 1)));
-  return bench.Measure(what, sets,
-                       [&](int set) { bench.backend().Gemm(args[static_cast<size_t>(set)], {}); });
+  for (size_t set = 0; set < sets; ++set)
+    args.push_back(ArgumentsOf(memory, p, direction, 10 * set + 1));
+  return bench.Measure(what, sets, [&](size_t set) { bench.backend().Gemm(args[set], {}); });
 }
 
 }  // namespace

@@ -28,41 +28,36 @@ void MeasureLayerNorm(Bench& bench, const Matrix& m, const kernels::Dropout& dro
   // Forward of residual + dropout + LayerNorm reads two matrices and writes two, for backward and
   // for the next layer; backward alike.
   const double bytes = MatrixBytes(4, m.rows, m.columns);
-  const int sets = Bench::SetsFor(bytes);
+  const size_t sets = Bench::SetsFor(bytes);
   std::vector<LayerNormOperands> operands;
-  for (int set = 0; set < sets; ++set) {
-    const auto seed = static_cast<uint64_t>(10 * set);
-    operands.push_back(MakeLayerNorm(memory, kRowType, m.rows, m.columns, dropout, seed));
+  for (size_t set = 0; set < sets; ++set) {
+    operands.push_back(MakeLayerNorm(memory, kRowType, m.rows, m.columns, dropout, 10 * set));
   }
-  bench.Measure({"layernorm", m.shape(), Work::kBytes, bytes}, sets, [&](int set) {
-    bench.backend().LayerNormForward(operands[static_cast<size_t>(set)].forward, {});
-  });
+  bench.Measure({"layernorm", m.shape(), Work::kBytes, bytes}, sets,
+                [&](size_t set) { bench.backend().LayerNormForward(operands[set].forward, {}); });
   // Sums and statistics of every set, for backward to read.
   for (const LayerNormOperands& each : operands) bench.backend().LayerNormForward(each.forward, {});
-  bench.Measure({"layernorm_backward", m.shape(), Work::kBytes, bytes}, sets, [&](int set) {
-    bench.backend().LayerNormBackward(operands[static_cast<size_t>(set)].backward, {});
-  });
+  bench.Measure({"layernorm_backward", m.shape(), Work::kBytes, bytes}, sets,
+                [&](size_t set) { bench.backend().LayerNormBackward(operands[set].backward, {}); });
 }
 
 void MeasureActivation(Bench& bench, const Matrix& m, const kernels::Dropout& dropout) {
   DeviceMemory memory(bench.backend());
   const int32_t* const row_ids = memory.Array(test::RowIds(m.rows));
-  const int sets = Bench::SetsFor(MatrixBytes(2, m.rows, m.columns));
+  const size_t sets = Bench::SetsFor(MatrixBytes(2, m.rows, m.columns));
   std::vector<TensorView> x, dy, out;
-  for (int set = 0; set < sets; ++set) {
-    x.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 1)));
-    dy.push_back(memory.Random(kRowType, {m.rows, m.columns}, static_cast<uint64_t>(2 * set + 2)));
+  for (size_t set = 0; set < sets; ++set) {
+    x.push_back(memory.Random(kRowType, {m.rows, m.columns}, 2 * set + 1));
+    dy.push_back(memory.Random(kRowType, {m.rows, m.columns}, 2 * set + 2));
     out.push_back(memory.Tensor(kRowType, {m.rows, m.columns}));
   }
   bench.Measure({"gelu", m.shape(), Work::kBytes, MatrixBytes(2, m.rows, m.columns)}, sets,
-                [&](int set) {
-                  const auto i = static_cast<size_t>(set);
+                [&](size_t i) {
                   bench.backend().ActivationForward(
                       {kernels::Activation::kGeluTanh, x[i], dropout, row_ids, out[i]}, {});
                 });
   bench.Measure({"gelu_backward", m.shape(), Work::kBytes, MatrixBytes(3, m.rows, m.columns)}, sets,
-                [&](int set) {
-                  const auto i = static_cast<size_t>(set);
+                [&](size_t i) {
                   bench.backend().ActivationBackward(
                       {kernels::Activation::kGeluTanh, x[i], dy[i], dropout, row_ids, out[i]}, {});
                 });

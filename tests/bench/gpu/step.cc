@@ -9,9 +9,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/status.h"
-#include "core/objective/objective.h"
 #include "tests/bench/gpu/cases.h"
-#include "tests/bench/gpu/network.h"
 #include "tests/bench/learner.h"
 #include "tests/bench/options.h"
 #include "tests/core/network/model_testing.h"
