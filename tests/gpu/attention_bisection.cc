@@ -1,6 +1,7 @@
 #include "tests/gpu/attention_bisection.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 
@@ -9,16 +10,182 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/check.h"
-#include "tests/gpu/attention_switches.h"
+#include "kernels/cuda/attention/attention_index.h"
 #include "tests/gpu/attention_verdict.h"
 #include "tests/kernels/attention_rounding.h"
+#include "tests/kernels/attention_scenarios.h"
 
 namespace anyorder::testing {
 namespace {
 
 using kernels::AttentionShape;
 using kernels::testing::AttentionBounds;
+using kernels::testing::AttentionCase;
 using kernels::testing::AttentionData;
+
+// Each has all features of those before it.
+enum Level {
+  kOneTile,
+  kSeveralTiles,
+  kMixedVisibility,
+  kPosition,
+  kBiases,
+  kSegments,
+  kMemory,
+  kQueries,
+  kLanes,
+  kXlnet,
+  kDropout,
+  kBf16,  // of the general kernels, which compute in fp32 until here
+};
+constexpr std::array<const char*, kBf16 + 1> kLevelNames = {"one tile",
+                                                            "+tiles and heads",
+                                                            "+mixed visibility",
+                                                            "+position",
+                                                            "+biases",
+                                                            "+segments",
+                                                            "+memory",
+                                                            "+queries",
+                                                            "+lanes",
+                                                            "+XLNet's orders and directions",
+                                                            "+dropout",
+                                                            "+bf16"};
+
+struct AttentionSwitch {
+  Level level;
+  bool is_ring;
+  bool is_backward;
+
+  std::string name() const {
+    return absl::StrCat(is_ring ? "ring " : "general ", is_backward ? "backward, " : "forward, ",
+                        kLevelNames[static_cast<size_t>(level)]);
+  }
+};
+
+// General kernels forward and backward, then the ring kernels, each from the simplest on.
+std::vector<AttentionSwitch> AllSwitches() {
+  std::vector<AttentionSwitch> all;
+  for (const bool is_ring : {false, true}) {
+    for (const bool is_backward : {false, true}) {
+      for (int level = kOneTile; level <= (is_ring ? kDropout : kBf16); ++level)
+        all.push_back({static_cast<Level>(level), is_ring, is_backward});
+    }
+  }
+  return all;
+}
+
+constexpr int32_t kLength = 136;
+constexpr int32_t kMemoryLength = 40;
+
+// One stream, and the query stream of every sixth slot on its level.
+AttentionCase PlainCase(Level level) {
+  const int32_t length = level >= kSeveralTiles ? kLength : 64;
+  AttentionCase c = kernels::testing::OneStreamCase(
+      "", level >= kMemory ? kMemoryLength : 0, length,
+      [level](int32_t i) { return level >= kMixedVisibility ? i : 0; });
+  for (size_t lane = 0; lane < c.keys.size(); ++lane) {
+    const size_t memory = c.keys[lane].pos.size() - static_cast<size_t>(length);
+    for (int32_t i = 0; i < length; ++i) {
+      const int32_t segment = level >= kSegments && i >= length / 3 ? 1 : 0;
+      c.content[lane].seg[static_cast<size_t>(i)] = segment;
+      c.keys[lane].seg[memory + static_cast<size_t>(i)] = segment;
+      if (level >= kQueries && i % 6 == 1) c.query[lane].Add(i, i - 1, -1, 0, segment);
+    }
+  }
+  for (auto* slots : {&c.content, &c.query, &c.keys}) slots->resize(level >= kLanes ? 2 : 1);
+  c.Finish(level >= kSeveralTiles ? 2 : 1, kernels::cuda::kRingHeadDim, level >= kPosition ? 1 : 0);
+  c.biases = level >= kBiases;
+  c.segments = level >= kSegments;
+  return c;
+}
+
+// The switch's problem; the ring kernels have all its rows if it is in bf16, but on kBf16's level
+// none.
+AttentionCase CaseOf(Level level) {
+  if (level < kXlnet) return PlainCase(level);
+  AttentionCase c =
+      kernels::testing::XlnetCase(kMemoryLength, kLength, /*heads=*/2, kernels::cuda::kRingHeadDim);
+  if (level >= kDropout) c.dropout_rate = 0.1;
+  // Keys that are not in the order of their slots are the general kernels', in bf16 too.
+  for (size_t lane = 0; level == kBf16 && lane < c.keys.size(); ++lane) c.keys[lane].pos[70] += 1;
+  return c;
+}
+
+// What the rows of a tensor are.
+enum class Rows { kQueries, kKeys, kDistances, kNone };
+
+// Four warps share the rows of a tile.
+void Place(int64_t lane, int64_t row, int64_t length, int64_t first_tile, int64_t tile_rows,
+           CheckedElement* element) {
+  element->lane = static_cast<int>(lane);
+  element->tile = static_cast<int>(first_tile + row / tile_rows);
+  element->row_of_tile = static_cast<int>(row % tile_rows);
+  element->warp = static_cast<int>(element->row_of_tile * 4 / tile_rows);
+  element->is_edge = row >= length / tile_rows * tile_rows;
+}
+
+// Where the kernels compute each element, and how rows and keys see each other.
+class Places {
+ public:
+  template <typename T>
+  Places(const AttentionData<T, float>& data, bool is_ring)
+      : shape_(data.shape), is_ring_(is_ring), has_position_(!data.relative.empty()) {
+    CountVisible(data.Inputs());
+  }
+
+  const AttentionShape& shape() const { return shape_; }
+
+  // Sets what CheckedElement says of the place of row `row` of a tensor.
+  void Locate(Rows rows, int64_t row, CheckedElement* element) const {
+    if (rows == Rows::kQueries) return LocateQuery(row, element);
+    if (rows == Rows::kNone) return;
+    const int64_t length = rows == Rows::kKeys ? shape_.num_keys : shape_.num_distances;
+    Place(row / length, row % length, length, 0, is_ring_ ? 64 : 32, element);
+    if (rows != Rows::kKeys) return;
+    const int64_t seen = seen_of_key_[static_cast<size_t>(row)];
+    element->is_mixed = seen > 0 && seen < shape_.content_rows + shape_.query_rows;
+  }
+
+ private:
+  void CountVisible(const kernels::AttentionInputs& in) {
+    seen_by_row_.resize(static_cast<size_t>(shape_.num_rows()));
+    seen_of_key_.resize(static_cast<size_t>(shape_.batch_size * shape_.num_keys));
+    for (int64_t row = 0; row < shape_.num_rows(); ++row) {
+      const int64_t first = shape_.LaneOfRow(row) * shape_.num_keys;
+      for (int64_t key = first; key < first + shape_.num_keys; ++key) {
+        if (!IsVisible(in.rows, row, in.keys, key, kernels::Band{})) continue;
+        ++seen_by_row_[static_cast<size_t>(row)];
+        ++seen_of_key_[static_cast<size_t>(key)];
+      }
+    }
+  }
+
+  void LocateQuery(int64_t row, CheckedElement* element) const {
+    namespace cuda = kernels::cuda;
+    const int64_t lane = shape_.LaneOfRow(row);
+    const int64_t content = shape_.batch_size * shape_.content_rows;
+    const int64_t content_tile = is_ring_ ? cuda::ContentTile::kRows : 32;
+    const int64_t query_tile = !is_ring_       ? 32
+                               : has_position_ ? cuda::TableTile::kRows
+                                               : cuda::UnplacedTile::kRows;
+    if (row < content) {
+      Place(lane, row % shape_.content_rows, shape_.content_rows, 0, content_tile, element);
+      // Of a content tile with a band each warp has every fourth row (RowOfSlot).
+      if (is_ring_ && has_position_) element->warp = element->row_of_tile % cuda::kRingWarps;
+    } else {
+      const int64_t tiles = (shape_.content_rows + content_tile - 1) / content_tile;
+      Place(lane, (row - content) % shape_.query_rows, shape_.query_rows, tiles, query_tile,
+            element);
+    }
+    const int64_t seen = seen_by_row_[static_cast<size_t>(row)];
+    element->is_mixed = seen > 0 && seen < shape_.num_keys;
+  }
+
+  AttentionShape shape_;
+  bool is_ring_;
+  bool has_position_;
+  std::vector<int64_t> seen_by_row_, seen_of_key_;  // how many they see, and are seen by
+};
 
 // A result and what it should be.
 struct CheckedTensor {
@@ -123,7 +290,7 @@ class SwitchRun {
   // The last one is `out` with unit vectors for values.
   std::vector<CheckedTensor> Forward() {
     std::vector<CheckedTensor> tensors = RunTwice(/*is_backward=*/false);
-    MakeValuesUnitVectors();
+    kernels::testing::SetUnitValues(&data_);
     CheckedTensor& probabilities = tensors.emplace_back(RunTwice(/*is_backward=*/false).front());
     probabilities.name = "probabilities";
     probabilities.columns_are_keys = true;
@@ -135,7 +302,10 @@ class SwitchRun {
  private:
   std::vector<CheckedTensor> RunTwice(bool is_backward) {
     const Exact exact(data_, is_backward);
-    const auto run = [&] { is_backward ? RunBackward(exact.results) : RunForward(); };
+    const auto run = [&] {
+      if (is_backward) return RunBackward(exact.results);
+      kernels::testing::RunOn(device_, &data_, /*backward=*/false);
+    };
     run();
     const AttentionData<T, float> first = data_;
     run();
@@ -149,10 +319,6 @@ class SwitchRun {
     kernels::testing::VisitResults(check, first, data_, exact.results, exact.bounds, exact.rms);
     return tensors;
   }
-  void RunForward() {
-    data_.Poison(0);
-    device_.AttentionForward(data_.Forward(), {});
-  }
   void RunBackward(const AttentionData<double, double>& exact) {
     data_.Poison(device_.AttentionBackwardWorkspaceBytes(data_.shape, DTypeOf<T>::kValue));
     const auto round = [](const std::vector<double>& from, auto* to) {
@@ -163,15 +329,6 @@ class SwitchRun {
     round(exact.out, &data_.out);
     round(exact.lse, &data_.lse);
     device_.AttentionBackward(data_.Backward(), {});
-  }
-
-  void MakeValuesUnitVectors() {
-    const int64_t dim = data_.shape.head_dim;
-    for (size_t i = 0; i < data_.v.size(); ++i) {
-      const auto at = static_cast<int64_t>(i);
-      const int64_t slot = at / data_.shape.model_dim() % data_.shape.num_keys;
-      data_.v[i] = static_cast<T>(slot % dim == at % dim ? 1.0f : 0.0f);
-    }
   }
 
   kernels::Backend& device_;

@@ -18,18 +18,10 @@ namespace {
 class AttentionTest : public ::testing::Test {
  protected:
   template <typename T>
-  void Run(AttentionData<T, float>* data) {
-    data->Poison(device_->AttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>::kValue));
-    device_->AttentionForward(data->Forward(), {});
-    device_->AttentionBackward(data->Backward(), {});
-    device_->Synchronize({});
-  }
-
-  template <typename T>
   void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
     SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)));
     ExpectCloseAgreement(MakeData<T, float>(c, seed),
-                         [this](AttentionData<T, float>* data) { Run(data); });
+                         [this](auto* data) { RunOn(*device_, data); });
   }
 
   void ExpectAgreesEverywhere(AttentionCase c) {
@@ -44,7 +36,7 @@ class AttentionTest : public ::testing::Test {
   template <typename T>
   std::string Bits(const AttentionCase& c) {
     AttentionData<T, float> data = MakeData<T, float>(c, 31);
-    Run(&data);
+    RunOn(*device_, &data);
     return data.ResultBytes();
   }
 
@@ -111,10 +103,9 @@ TEST_F(AttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const AttentionCase c = RandomCase(seed);
     SCOPED_TRACE(c.name);
-    ExpectAgreement(MakeData<float, float>(c, seed),
-                    [this](AttentionData<float, float>* data) { Run(data); });
-    ExpectAgreement(MakeData<BFloat16, float>(c, seed),
-                    [this](AttentionData<BFloat16, float>* data) { Run(data); });
+    const auto run = [this](auto* data) { RunOn(*device_, data); };
+    ExpectAgreement(MakeData<float, float>(c, seed), run);
+    ExpectAgreement(MakeData<BFloat16, float>(c, seed), run);
     if (HasFailure()) return;
   }
 }

@@ -1,14 +1,10 @@
-#include "kernels/cuda/cuda_backend.h"
-#include "tests/emulated_gpu/runtime.h"
 #include "tests/gpu/device.h"
+#include "tests/testing/emulated_gpu.h"
 
 namespace anyorder::testing {
 
 absl::Status CheckDevice() { return absl::OkStatus(); }
 
-std::unique_ptr<kernels::Backend> OpenDevice() {
-  return kernels::cuda::MakeCudaBackend(kernels::cuda::emulation::MakeEmulatedRuntime({}), {})
-      .value();
-}
+std::unique_ptr<kernels::Backend> OpenDevice() { return MakeEmulatedGpu(); }
 
 }  // namespace anyorder::testing

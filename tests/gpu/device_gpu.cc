@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/platform/runtime.h"
 #include "tests/gpu/device.h"
@@ -9,11 +10,9 @@ namespace anyorder::testing {
 namespace {
 
 absl::StatusOr<std::unique_ptr<kernels::Backend>> Open() {
-  absl::StatusOr<int> count = kernels::cuda::CountDevices();
-  if (!count.ok()) return count.status();
-  absl::StatusOr<std::unique_ptr<kernels::cuda::Runtime>> runtime = kernels::cuda::OpenDevice(0);
-  if (!runtime.ok()) return runtime.status();
-  return kernels::cuda::MakeCudaBackend(*std::move(runtime), {});
+  RETURN_IF_ERROR(kernels::cuda::CountDevices().status());
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::cuda::Runtime> runtime, kernels::cuda::OpenDevice(0));
+  return kernels::cuda::MakeCudaBackend(std::move(runtime), {});
 }
 
 }  // namespace

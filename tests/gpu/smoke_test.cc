@@ -16,8 +16,8 @@
 #include "tests/gpu/device.h"
 #include "tests/gpu/gradient_comparison.h"
 #include "tests/kernels/attention_scenarios.h"
+#include "tests/kernels/backend_fixture.h"
 #include "tests/kernels/cuda/attention/attention_ring_work.h"
-#include "tests/kernels/operation_checks.h"
 #include "tests/testing/staged_backend.h"
 
 namespace anyorder::kernels {

@@ -1,5 +1,5 @@
-// How far a correct attention of a given precision may be from the exact one: first-order error
-// analysis, one bound for each element of each output.
+// Attention of some precision against the reference in double, and how far a correct one may be
+// from it: first-order error analysis, one bound for each element of each output.
 //
 // u is the unit roundoff of operands (2^-24 for fp32, 2^-8 where products take bf16), e = 2^-24
 // that of accumulation; a sum of n terms of absolute sum A is off by at most n e A. Errors of the
@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-#include "kernels/attention.h"
+#include "kernels/backend.h"
 #include "tests/kernels/attention_case.h"
 #include "tests/testing/expect_close.h"
 
@@ -238,5 +238,39 @@ class AttentionErrorAnalysis {
   AttentionInputs in_;
   AttentionBounds b_;
 };
+
+// Both passes on a backend that takes host memory; without `backward` the first alone.
+template <typename T, typename G>
+void RunOn(Backend& backend, AttentionData<T, G>* data, bool backward = true) {
+  data->Poison(backend.AttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>::kValue));
+  backend.AttentionForward(data->Forward(), {});
+  if (backward) backend.AttentionBackward(data->Backward(), {});
+}
+
+inline AttentionData<double, double> RunReference(AttentionData<double, double> data,
+                                                  bool backward = true) {
+  RunOn(*MakeReferenceBackend(), &data, backward);
+  return data;
+}
+
+template <typename T>
+void ExpectResultsWithin(const AttentionData<T, float>& data,
+                         const AttentionData<double, double>& exact,
+                         const AttentionBounds& bounds) {
+  const auto expect = [](const char* name, const auto& actual, const auto& expected,
+                         const auto& bound) {
+    test::ExpectClose(InDouble(actual), expected, bound, name, /*denormal=*/0);
+  };
+  VisitResults(expect, data, exact, bounds);
+}
+
+// All results of run(&data).
+template <typename T, typename Run>
+void ExpectAgreement(AttentionData<T, float> data, Run run) {
+  const AttentionData<double, double> exact = RunReference(InDouble(data));
+  const AttentionErrorAnalysis analysis(exact, DTypeOf<T>::kValue);
+  run(&data);
+  ExpectResultsWithin(data, exact, analysis.bounds());
+}
 
 }  // namespace anyorder::kernels::testing

@@ -278,6 +278,16 @@ AttentionData<T, G> MakeData(const AttentionCase& c, uint64_t seed) {
   return data;
 }
 
+// The values of key j are 1 in column j modulo head_dim of every head, else 0: outputs are weights.
+template <typename T, typename G>
+void SetUnitValues(AttentionData<T, G>* data) {
+  const AttentionShape& s = data->shape;
+  for (int64_t i = 0; i < static_cast<int64_t>(data->v.size()); ++i) {
+    const bool is_own = i / s.keys_dim() % s.num_keys % s.head_dim == i % s.head_dim;
+    data->v[i] = static_cast<T>(is_own ? 1.0f : 0.0f);
+  }
+}
+
 // NaN in whatever may not be read (kernels/visibility.h): keys and values of pads, rows that see
 // nothing.
 template <typename T, typename G>

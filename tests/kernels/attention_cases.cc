@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/backend_fixture.h"
 

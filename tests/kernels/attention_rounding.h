@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/kernels/attention_agreement.h"
 #include "tests/kernels/attention_bounds.h"
 #include "tests/testing/dithered.h"
 

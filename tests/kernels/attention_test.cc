@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 #include "tests/kernels/attention_scenarios.h"
 
 #include "gtest/gtest.h"

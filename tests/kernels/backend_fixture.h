@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/dtype.h"
 #include "kernels/arguments.h"
 #include "kernels/backend.h"
 #include "tests/testing/expect_close.h"
@@ -56,5 +57,25 @@ class BackendTest : public ::testing::TestWithParam<BackendCase> {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<Backend> reference_ = MakeReferenceBackend();
 };
+
+// One size of each operation with the bounds of the suite, for checks that run operation by
+// operation. Backends take host memory (staged_backend.h); `reference` is MakeReferenceBackend's.
+//
+// gemm_cases.cc: all transposes, with and without bias and old values, and with the sums of an
+// operand.
+void CheckProducts(Backend& backend, Backend& reference, const GemmSizes& size, DType dtype);
+// gemm_cases.cc: the products of a batch against the same products alone.
+void CheckProductBatches(Backend& backend, DType dtype);
+// layernorm_cases.cc: forward and backward, with residual and dropout.
+void CheckLayerNorm(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);
+// embedding_cases.cc: forward and backward, with dropout; the loss and its gradients, with a bias.
+void CheckEmbedding(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);
+void CheckCrossEntropy(Backend& backend, Backend& reference, const MatrixSize& size, int64_t vocab,
+                       DType dtype);
+// head_loss_cases.cc: each kind, with masks and smoothing; one logit a row where that is its kind.
+void CheckHeadLoss(Backend& backend, Backend& reference, const MatrixSize& size, DType dtype);
+// flat_cases.cc: addition, sums of squares and AdamW; strided rows.
+void CheckFlat(Backend& backend, Backend& reference, int64_t elements, DType dtype);
+void CheckRows(Backend& backend, const MatrixSize& size, DType dtype);
 
 }  // namespace anyorder::kernels

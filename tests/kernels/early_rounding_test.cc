@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "tests/kernels/operation_checks.h"
+#include "tests/kernels/backend_fixture.h"
 #include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::kernels {

@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "tests/kernels/operation_checks.h"
+#include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
 namespace {

@@ -10,13 +10,14 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "tests/kernels/operation_checks.h"
+#include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
 namespace {
 
 using test::Absolute;
 using test::ExpectClose;
+using test::ExpectRounded;
 using test::Gamma;
 using test::HostTensor;
 using test::Integers;
@@ -113,8 +114,7 @@ void CheckGemm(Backend& backend, Backend& reference, const GemmCase& gemm, DType
     const auto early = EarlyRoundings(reference, gemm, Wide(a), Wide(b), Wide(bias), old);
     for (size_t i = 0; i < error.size(); ++i) error[i] += early[i];
   }
-  ExpectClose(actual.c.Values(), expected.c.Values(),
-              test::WithOutputRounding(error, expected.c.Values(), gemm.c_dtype), gemm.ToString());
+  ExpectRounded(actual.c.Values(), expected.c.Values(), error, gemm.c_dtype, gemm.ToString());
   ExpectClose(actual.sum.Values(), expected.sum.Values(),
               test::Scaled(magnitude.sum.Values(), Gamma(k + 1)), gemm.ToString() + ": sum");
 }

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "tests/kernels/operation_checks.h"
+#include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
 namespace {
 
-using test::ExpectClose;
+using test::ExpectRounded;
 using test::Gamma;
 using test::HostTensor;
 using test::kU;
@@ -133,12 +133,10 @@ void CheckHead(Backend& backend, Backend& reference, const Head& in) {
   const HeadResult actual = RunHead(backend, in);
   const HeadResult exact = RunHead(reference, Widened(in));
   const HeadBounds bounds = BoundsOf(in, exact);
-  const auto loss = exact.loss.Values();
-  ExpectClose(actual.loss.Values(), loss,
-              test::WithOutputRounding(bounds.loss, loss, actual.loss.dtype()), "loss");
-  const auto dlogits = exact.dlogits.Values();
-  ExpectClose(actual.dlogits.Values(), dlogits,
-              test::WithOutputRounding(bounds.dlogits, dlogits, in.logits.dtype()), "dlogits");
+  ExpectRounded(actual.loss.Values(), exact.loss.Values(), bounds.loss, actual.loss.dtype(),
+                "loss");
+  ExpectRounded(actual.dlogits.Values(), exact.dlogits.Values(), bounds.dlogits, in.logits.dtype(),
+                "dlogits");
   for (int64_t i = 0; i < in.logits.size(); ++i) {
     const bool has_none = in.row_weights[i / in.columns()] == 0 || !in.IsValid(i);
     ASSERT_TRUE(!has_none || actual.dlogits.At(i) == 0) << i;

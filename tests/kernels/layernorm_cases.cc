@@ -4,12 +4,13 @@
 // everything after it, is not counted twice: first sum against residual + dropout(x), then mean,
 // rstd and y against the reference's LayerNorm of the sum that was stored.
 
-#include "tests/kernels/operation_checks.h"
+#include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {
 namespace {
 
 using test::ExpectClose;
+using test::ExpectRounded;
 using test::Gamma;
 using test::HostTensor;
 using test::kU;
@@ -115,7 +116,7 @@ void CheckForward(Backend& backend, Backend& reference, const Inputs& in, float 
     const double residual = in.residual.size() > 0 ? std::fabs(in.residual.At(i)) : 0;
     sum_error[i] = 2 * kU * (residual + 1.2 * std::fabs(in.x.At(i)));
   }
-  ExpectClose(actual.sum.Values(), sum, test::WithOutputRounding(sum_error, sum, dtype), "sum");
+  ExpectRounded(actual.sum.Values(), sum, sum_error, dtype, "sum");
 
   const Inputs stored{Wide(actual.sum), {}, wide.gamma, wide.beta, {}, {}};
   const Result exact = Forward(reference, stored, epsilon);
@@ -252,14 +253,12 @@ void CheckBackward(Backend& backend, Backend& reference, const MatrixSize& size,
     }
   }
   const std::string what = std::to_string(rows) + "x" + std::to_string(n);
-  const auto dresidual = exact.dresidual.Values();
-  ExpectClose(actual.dresidual.Values(), dresidual,
-              test::WithOutputRounding(dsum_error, dresidual, dtype), "dresidual " + what);
+  ExpectRounded(actual.dresidual.Values(), exact.dresidual.Values(), dsum_error, dtype,
+                "dresidual " + what);
   const auto dx = exact.dx.Values();
   for (size_t i = 0; i < dx.size(); ++i)
     dsum_error[i] = dx[i] == 0 ? 0 : in.dropout.scale() * dsum_error[i] + kU * std::fabs(dx[i]);
-  ExpectClose(actual.dx.Values(), dx, test::WithOutputRounding(dsum_error, dx, dtype),
-              "dx " + what);
+  ExpectRounded(actual.dx.Values(), dx, dsum_error, dtype, "dx " + what);
   ExpectClose(actual.dgamma.Values(), exact.dgamma.Values(), dgamma_bound, "dgamma " + what);
   ExpectClose(actual.dbeta.Values(), exact.dbeta.Values(), dbeta_bound, "dbeta " + what);
 }

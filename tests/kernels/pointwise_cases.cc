@@ -7,7 +7,7 @@
 namespace anyorder::kernels {
 namespace {
 
-using test::ExpectClose;
+using test::ExpectRounded;
 using test::HostTensor;
 using test::kU;
 using test::RandomTensor;
@@ -99,8 +99,7 @@ TEST_P(BackendTest, ActivationForwardMatchesReference) {
         std::vector<double> error(expected.size());
         for (size_t i = 0; i < error.size(); ++i)
           error[i] = ValueError(activation, x.At(i), expected[i]);
-        ExpectClose(actual, expected, test::WithOutputRounding(error, expected, dtype()),
-                    "activation");
+        ExpectRounded(actual, expected, error, dtype(), "activation");
       }
     }
   }
@@ -127,8 +126,8 @@ TEST_P(BackendTest, ActivationBackwardMatchesReferenceInPlaceToo) {
                        : 1.2 * std::fabs(dy.At(i)) * DerivativeError(activation, x.At(i)) +
                              2 * kU * std::fabs(expected[i]);
       }
-      ExpectClose(dx.Values(), expected, test::WithOutputRounding(error, expected, dtype()),
-                  "activation gradient " + std::to_string(static_cast<int>(activation)));
+      ExpectRounded(dx.Values(), expected, error, dtype(),
+                    "activation gradient " + std::to_string(static_cast<int>(activation)));
     }
   }
 }
@@ -167,8 +166,7 @@ TEST_P(BackendTest, GatedActivationMatchesReferenceInPlaceToo) {
         error[2].push_back(kept * d * value_error + 3 * kU * std::fabs(exact[2][i]));
       }
       for (size_t k = 0; k < 3; ++k)
-        ExpectClose(actual[k], exact[k], test::WithOutputRounding(error[k], exact[k], dtype()),
-                    "gated " + std::to_string(k));
+        ExpectRounded(actual[k], exact[k], error[k], dtype(), "gated " + std::to_string(k));
     }
   }
 }

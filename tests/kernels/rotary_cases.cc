@@ -7,7 +7,7 @@
 namespace anyorder::kernels {
 namespace {
 
-using test::ExpectClose;
+using test::ExpectRounded;
 using test::HostTensor;
 using test::kU;
 using test::RandomTensor;
@@ -56,8 +56,7 @@ TEST_P(BackendTest, RotaryMatchesReferenceInPlaceToo) {
       const HostTensor angles = Angles(gradient_dtype(), size);
       const auto expected = Turned(reference(), Wide(x), Wide(angles), inverse).Values();
       const HostTensor y = Turned(backend(), x, angles, inverse);
-      ExpectClose(y.Values(), expected,
-                  test::WithOutputRounding(Bounds(x, size), expected, dtype()), "rotary");
+      ExpectRounded(y.Values(), expected, Bounds(x, size), dtype(), "rotary");
       HostTensor in_place = x;
       backend().RotaryApply({in_place.view(), angles.view(), inverse, in_place.view()}, {});
       EXPECT_TRUE(in_place.SameBits(y));
@@ -80,8 +79,8 @@ TEST_P(BackendTest, RotaryIsAProductOfComplexNumbers) {
     expected[i] = product.real();
     expected[i + size.head_dim / 2] = product.imag();
   }
-  ExpectClose(Turned(backend(), x, angles, false).Values(), expected,
-              test::WithOutputRounding(Bounds(x, size), expected, dtype()), "rotary");
+  ExpectRounded(Turned(backend(), x, angles, false).Values(), expected, Bounds(x, size), dtype(),
+                "rotary");
 }
 
 }  // namespace

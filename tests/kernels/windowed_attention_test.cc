@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 
 namespace anyorder::kernels::testing {
 namespace {
@@ -26,42 +26,25 @@ struct WindowedShape {
   bool causal = false;  // no row sees a later key, global or not
 };
 
-std::vector<float> NormalValues(int64_t count, uint64_t seed) {
-  RandomStream random(seed, RandomPurpose::kInit, 0, 0);
-  std::vector<float> x(count);
-  for (float& value : x) value = static_cast<float>(random.Normal());
-  return x;
-}
-
 // One of the two calls of the kernel, as core/network/layers/attention_block makes them: that of
 // global rows, which windows do not bind, or that of all rows, of which the global ones see
 // nothing. Each has projections of its own.
 AttentionData<float, float> MakeCall(const WindowedShape& shape, bool is_global) {
-  AttentionData<float, float> call;
-  call.shape.batch_size = 1;
-  call.shape.content_rows = is_global ? shape.num_global : shape.length;
-  call.shape.num_keys = shape.length;
-  call.shape.num_heads = 1;
-  call.shape.head_dim = shape.head_dim;
-  call.scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
+  AttentionCase c;
+  c.biases = c.segments = false;
+  Slots rows, keys;
   for (int32_t i = 0; i < shape.length; ++i) {
     const int32_t rank = shape.causal ? i : 0;
     const bool is_global_slot = i < shape.num_global;
     const bool is_blind = is_global_slot && !is_global;
-    call.keys.Add(i, rank, -1, 0, 0, is_global_slot);
-    if (i >= call.shape.content_rows) continue;
-    call.rows.Add(i, is_blind ? std::numeric_limits<int32_t>::min() : rank, -1, 0, 0,
-                  is_global_slot);
+    keys.Add(i, rank, -1, 0, 0, is_global_slot);
+    if (is_global && !is_global_slot) continue;
+    rows.Add(i, is_blind ? std::numeric_limits<int32_t>::min() : rank, -1, 0, 0, is_global_slot);
   }
-  if (!is_global) call.bands = {shape.band};
-  const int64_t rows = call.shape.content_rows * shape.head_dim;
-  const uint64_t seed = is_global ? 4 : 1;
-  call.q = NormalValues(rows, seed);
-  call.k = NormalValues(shape.length * shape.head_dim, seed + 1);
-  call.v = NormalValues(shape.length * shape.head_dim, seed + 2);
-  call.dout = NormalValues(rows, 7);
-  SizeOutputs(&call);
-  return call;
+  c.AddLane(rows, {}, keys);
+  c.Finish(/*heads=*/1, shape.head_dim, /*tables=*/0);
+  if (!is_global) c.bands = {shape.band};
+  return MakeData<float, float>(c, is_global ? 4 : 1);
 }
 
 // Section 3: a token sees those within the window, every `stride`th of them, and all global tokens;

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -59,12 +60,13 @@ inline void ExpectClose(const std::vector<double>& actual, const std::vector<dou
                               << bound[worst];
 }
 
-// `error` plus the rounding of the result itself to `dtype`.
-inline std::vector<double> WithOutputRounding(std::vector<double> error,
-                                              const std::vector<double>& expected, DType dtype) {
+// The same where `bound` is the error of results before they were rounded to `dtype`.
+inline void ExpectRounded(const std::vector<double>& actual, const std::vector<double>& expected,
+                          std::vector<double> bound, DType dtype, const std::string& what) {
   const double u = UnitRoundoff(dtype);
-  for (size_t i = 0; i < error.size(); ++i) error[i] += u * (std::fabs(expected[i]) + error[i]);
-  return error;
+  for (size_t i = 0; i < std::min(bound.size(), expected.size()); ++i)
+    bound[i] += u * (std::fabs(expected[i]) + bound[i]);
+  ExpectClose(actual, expected, bound, what);
 }
 
 inline std::vector<double> Scaled(std::vector<double> values, double factor) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "kernels/arguments.h"
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 #include "tests/testing/finite_difference.h"
 
 namespace anyorder::kernels {
@@ -126,14 +126,6 @@ Problem LimitedProblem(int limits, const AttentionShape& shape = kSmall) {
     p.keys.glob[3] = 1;
   }
   return p;
-}
-
-// Key j's values are 1 in column j of every head, so that outputs are weights. REQUIRES: head_dim
-// is num_keys.
-void SetOneHotValues(Problem* p) {
-  const AttentionShape& shape = p->shape;
-  for (size_t i = 0; i < p->v.size(); ++i)
-    p->v[i] = i / shape.model_dim() % shape.num_keys == i % shape.head_dim ? 1 : 0;
 }
 
 TEST(ReferenceAttentionTest, GradientsMatchFiniteDifferencesForEveryLimitOfVisibility) {
@@ -294,7 +286,7 @@ TEST(ReferenceAttentionTest, WeightsAreUniformOverExactlyTheVisibleKeys) {
     p.shape.num_tables = 0;
     p.q.assign(p.q.size(), 0);
     const int64_t m = shape.model_dim();
-    SetOneHotValues(&p);
+    SetUnitValues(&p);
     const Problem solved = Solve(p, /*backward=*/false);
     for (int64_t row = 0; row < shape.num_rows(); ++row) {
       const int64_t lane = shape.LaneOfRow(row);
@@ -335,7 +327,7 @@ TEST(ReferenceAttentionTest, BiasByDistanceIsAddedAfterTheScale) {
   p.q.assign(p.q.size(), 0);
   p.scale = 0.125f;
   const int64_t m = shape.model_dim();
-  SetOneHotValues(&p);
+  SetUnitValues(&p);
   const Problem solved = Solve(p, /*backward=*/false);
   for (int64_t row = 0; row < shape.num_rows(); ++row) {
     const int64_t lane = shape.LaneOfRow(row);
@@ -387,7 +379,7 @@ TEST(ReferenceAttentionTest, RelativeScoresEqualPadReshapeSliceInBothDirections)
   p.k.assign(p.k.size(), 0);
   p.content_bias = p.segment_bias = p.segment_embedding = p.distance_bias = {};
   p.shape.num_bias_distances = 0;
-  SetOneHotValues(&p);
+  SetUnitValues(&p);
   for (int64_t row = 0; row < 2 * kRows; ++row)
     p.rows.pos[row] = static_cast<int32_t>(row % kRows + kMemory);
   const std::vector<double> encoding = Random((2 * kKeys + 1) * kDim, 40);
@@ -430,7 +422,7 @@ TEST(ReferenceAttentionTest, DropoutKeepsExpectedWeightAndFollowsTheKeepFunction
   shape.head_dim = shape.num_keys;
   Problem p = MakeProblem(shape);
   const int64_t m = shape.model_dim();
-  SetOneHotValues(&p);
+  SetUnitValues(&p);
   const Problem plain = Solve(p, /*backward=*/false);
   p.dropout = MakeDropout(3, 4, 5, 0.4);
   const Problem dropped = Solve(p, /*backward=*/false);

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "kernels/arguments.h"
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention/attention_ring_case.h"
 
@@ -149,8 +149,7 @@ TEST(AttentionDispatchTest, KeepMasksAreTheContracts) {
     for (Slots& rows : *streams) rows.order.assign(rows.order.size(), 1000);
   }
   RingData data = MakeData<BFloat16, float>(c, 14);
-  for (size_t i = 0; i < data.v.size(); ++i)
-    data.v[i] = BFloat16(i / 128 % 64 == i % 64 ? 1.0f : 0.0f);
+  SetUnitValues(&data);
   RunEmulated(&data, 0);
   int64_t wrong = 0;
   for (size_t i = 0; i < data.out.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "kernels/cuda/attention/attention_scratch.h"
-#include "tests/kernels/attention_agreement.h"
+#include "tests/kernels/attention_bounds.h"
 #include "tests/kernels/attention_scenarios.h"
 #include "tests/kernels/cuda/attention/attention_ring_case.h"
 
