@@ -1,10 +1,11 @@
 // The classifier's kernels: any schedule has the same bits, bad labels end the program, NaN is not
-// lost.
+// lost. And heads: labels that the host cannot look at end the program.
 
 #include "kernels/cuda/operations/cross_entropy.cuh"
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -116,9 +117,8 @@ TEST(GradientRowsTest, RunAheadOfLogitsThatAreStillWanted) {
 }
 
 // The whole operation; products are exact enough in double.
-struct Outcome {
-  HostTensor loss, dx, dweight, dbias;
-};
+// Loss, dx, dweight, dbias.
+using Outcome = std::array<HostTensor, 4>;
 void Multiply(const GemmArgs& args, StreamView stream) {
   MakeReferenceBackend()->Gemm(args, stream);
 }
@@ -134,7 +134,7 @@ Outcome Classify(const std::vector<int32_t>& labels, uint64_t seed, int64_t voca
   HostTensor workspace(DType::kUint8, {LinearCrossEntropyWorkspaceBytes(rows, 16, vocab, dtype)});
   emulation::SetSchedule({seed});
   Run(LinearCrossEntropyArgs{x.view(), weight.view(), bias.view(), labels.data(), weights.data(),
-                             out.loss.view(), out.dx.view(), out.dweight.view(), out.dbias.view(),
+                             out[0].view(), out[1].view(), out[2].view(), out[3].view(),
                              workspace.view()},
       Multiply, {});
   return out;
@@ -148,10 +148,8 @@ TEST(CrossEntropyTest, HasTheSameBitsInAnySchedule) {
     const Outcome first = Classify(labels, 0, vocab);
     for (const uint64_t seed : {1, 2, 3}) {
       const Outcome again = Classify(labels, seed, vocab);
-      EXPECT_TRUE(again.loss.SameBits(first.loss)) << "seed " << seed;
-      EXPECT_TRUE(again.dx.SameBits(first.dx)) << "seed " << seed;
-      EXPECT_TRUE(again.dweight.SameBits(first.dweight)) << "seed " << seed;
-      EXPECT_TRUE(again.dbias.SameBits(first.dbias)) << "seed " << seed;
+      for (size_t i = 0; i < first.size(); ++i)
+        EXPECT_TRUE(again[i].SameBits(first[i])) << "seed " << seed << ", result " << i;
     }
   }
 }
@@ -181,6 +179,35 @@ TEST(CrossEntropyTest, EvaluatesARowThatIsNotANumberToNan) {
 TEST(CrossEntropyDeathTest, EndsAtLabelsOutsideTheVocabulary) {
   for (const int32_t bad : {33, -1, std::numeric_limits<int32_t>::max()})
     EXPECT_DEATH(Classify({0, bad, 32}, 0), "outside the vocabulary");
+}
+
+void LoseHead(HeadLossKind kind, const std::vector<int32_t>& labels, uint8_t last_is_valid) {
+  const auto rows = static_cast<int64_t>(labels.size());
+  const bool is_softmax = kind == HeadLossKind::kSoftmax;
+  const int64_t columns = is_softmax ? 40 : 1;
+  const HostTensor logits = test::RandomTensor(DType::kFloat32, {rows, columns}, 1);
+  std::vector<uint8_t> valid(rows * columns, 1);
+  valid.back() = last_is_valid;
+  const std::vector<float> weights(labels.size(), 1.0f);
+  HostTensor loss(DType::kFloat32, {rows});
+  emulation::SetSchedule({});
+  Run(HeadLossArgs{.kind = kind,
+                   .logits = logits.view(),
+                   .valid = is_softmax ? valid.data() : nullptr,
+                   .labels = labels.data(),
+                   .row_weights = weights.data(),
+                   .loss = loss.view()},
+      {});
+}
+
+TEST(HeadLossDeathTest, EndsAtLabelsOutsideTheValidColumns) {
+  LoseHead(HeadLossKind::kSoftmax, {0, 38, 39}, 1);
+  EXPECT_DEATH(LoseHead(HeadLossKind::kSoftmax, {0, 38, 39}, 0), "no valid column");
+  for (const int32_t bad : {40, -1, std::numeric_limits<int32_t>::max()})
+    EXPECT_DEATH(LoseHead(HeadLossKind::kSoftmax, {0, bad, 0}, 1), "no valid column");
+  LoseHead(HeadLossKind::kSigmoid, {0, 1, 1}, 1);
+  for (const int32_t bad : {2, -1})
+    EXPECT_DEATH(LoseHead(HeadLossKind::kSigmoid, {0, bad, 1}, 1), "neither 0 nor 1");
 }
 
 }  // namespace
