@@ -16,6 +16,12 @@
 
 namespace anyorder::bench {
 
+// Of every text's vocabulary; its symbols come after the special pieces.
+inline constexpr int32_t kClassId = 3;
+inline constexpr int32_t kSeparatorId = 4;
+inline constexpr int32_t kMaskId = 6;
+inline constexpr int32_t kFirstId = 9;
+
 struct ExperimentOptions {
   std::string objective;
   int64_t seed = 1;

@@ -6,6 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
+from programs import settings
+
 # The network and the batch of the real-text experiments: configs/xlnet-tiny.toml made smaller.
 VOCAB_SIZE = 2000
 MODEL = {
@@ -111,10 +113,6 @@ def unigram(setting):
         yield bench_job(setting, "unigram", "unigram_bench", [*shards(setting), "--spans", spans])
 
 
-def as_options(values):
-    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
-
-
 def train(setting, config, name, seed, steps, values):
     """Trains from the beginning; the run's directory and the metrics of all steps."""
     run_dir = setting.out / "runs" / f"{name}-{seed}"
@@ -123,7 +121,7 @@ def train(setting, config, name, seed, steps, values):
     values = MODEL | (SMOKE if setting.smoke else {}) | TRAINING | text | {
         "train.steps": steps, "train.seed": seed} | values
     output_of([setting.binaries / "anyorder", "launch", "--config", setting.source / "configs" / config, "--run-dir",
-               run_dir, "--ranks", 1, "--resume", "never", *as_options(values)])
+               run_dir, "--ranks", 1, "--resume", "never", *settings(values)])
     lines = (run_dir / "metrics.jsonl").read_text().splitlines()
     return run_dir, [json.loads(line) for line in lines]
 
@@ -131,7 +129,7 @@ def train(setting, config, name, seed, steps, values):
 def evaluate(setting, run_dir, values, *options):
     return json.loads(output_of(
         [setting.binaries / "anyorder", "eval", "--run-dir", run_dir, "--data", setting.out / "text/heldout", "--json",
-         "--threads", 1, *options, *as_options(values)]))
+         "--threads", 1, *options, *settings(values)]))
 
 
 def sums(report):

@@ -38,7 +38,6 @@ struct LagText {
   int64_t lag = 24;
   double copies = 0.8;  // p
 
-  static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
   int64_t vocab_size() const { return kFirstId + symbols; }
   // ln V and H.
   double BlindEntropy() const { return std::log(static_cast<double>(symbols)); }

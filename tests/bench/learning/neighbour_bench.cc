@@ -36,9 +36,6 @@ namespace {
 struct NeighbourText {
   int64_t symbols = 8;  // V
 
-  static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
-  static constexpr int32_t kClassId = 3;
-  static constexpr int32_t kMaskId = 6;
   int64_t vocab_size() const { return kFirstId + symbols * (1 + symbols); }
 
   // SampleKind::kContiguous, the first token even.

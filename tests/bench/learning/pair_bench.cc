@@ -42,7 +42,6 @@ struct PairText {
   int64_t firsts = 64;   // C
   int64_t branches = 4;  // r <= C
 
-  static constexpr int32_t kFirstId = 9;  // after the vocabulary's special pieces
   int64_t vocab_size() const { return kFirstId + 2 * firsts; }
   bool IsFirst(int32_t id) const { return id >= kFirstId && id < kFirstId + firsts; }
   bool IsSecond(int32_t id) const { return id >= kFirstId + firsts && id < vocab_size(); }
@@ -66,9 +65,6 @@ struct PairText {
   TextSample Draw(const SamplingConfig& sampling, uint64_t seed, int64_t lane, int64_t step) const;
 };
 
-constexpr int32_t kClassId = 3;
-constexpr int32_t kSeparatorId = 4;
-constexpr int32_t kMaskId = 6;
 constexpr int64_t kNamesPerTarget = 4;
 
 // SEP in the middle and SEP, SEP, CLS at the end: the rest of a half is names.
