@@ -110,8 +110,8 @@ void ExpectAgreesWithCpu(kernels::Backend& device, DType dtype, const ComparedNe
     std::printf("{\"tensor\": \"%s, %s, seed %d\", \"relative_l2\": %.3g, \"bound\": %.3g}\n",
                 tensor.name.c_str(), std::string(Name(dtype)).c_str(), static_cast<int>(seed),
                 tensor.relative_l2, tensor.bound);
-    EXPECT_TRUE(tensor.passed()) << tensor.name << ": " << tensor.relative_l2 << " is beyond "
-                                 << tensor.bound;
+    EXPECT_TRUE(tensor.passed()) << tensor.name << ", " << Name(dtype) << ", seed " << seed << ": "
+                                 << tensor.relative_l2 << " is beyond " << tensor.bound;
   }
 }
 

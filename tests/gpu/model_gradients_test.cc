@@ -1,5 +1,5 @@
 // The whole model on a device: every tensor's gradient compared with the CPU's, as JSON lines for
-// the report. The tests of SmallModelTest are for compute-sanitizer and for the emulation.
+// the report. SmallModelTest is for compute-sanitizer and for the emulation.
 
 #include <gtest/gtest.h>
 
@@ -9,24 +9,15 @@
 namespace anyorder::testing {
 namespace {
 
-TEST(SmallModelTest, GradientsInBf16) {
-  ExpectAgreesWithCpu(*OpenDevice(), DType::kBFloat16, kSmallComparedNetwork);
+TEST(SmallModelTest, Gradients) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat32})
+    ExpectAgreesWithCpu(*OpenDevice(), dtype, kSmallComparedNetwork);
 }
 
-TEST(SmallModelTest, GradientsInFp32) {
-  ExpectAgreesWithCpu(*OpenDevice(), DType::kFloat32, kSmallComparedNetwork);
-}
-
-TEST(ModelTest, GradientsInBf16) {
-  ExpectAgreesWithCpu(*OpenDevice(), DType::kBFloat16, kComparedNetwork);
-}
-
-TEST(ModelTest, GradientsInBf16WithAnotherSeed) {
-  ExpectAgreesWithCpu(*OpenDevice(), DType::kBFloat16, kComparedNetwork, 2);
-}
-
-TEST(ModelTest, GradientsInFp32) {
-  ExpectAgreesWithCpu(*OpenDevice(), DType::kFloat32, kComparedNetwork);
+TEST(ModelTest, Gradients) {
+  for (const auto& [dtype, seed] :
+       {std::pair(DType::kBFloat16, 1), {DType::kBFloat16, 2}, {DType::kFloat32, 1}})
+    ExpectAgreesWithCpu(*OpenDevice(), dtype, kComparedNetwork, seed);
 }
 
 }  // namespace

@@ -215,14 +215,7 @@ TEST_P(BackendTest, DigestIsTheSameOnEveryBackend) {
                 {});
       return std::pair(value[0], value[1]);
     };
-    const auto expected = digest(reference());
-    EXPECT_EQ(digest(backend()), expected) << n;
-    for (const int64_t bit : {int64_t{0}, 4 * n, 8 * n - 1}) {
-      if (n == 0) continue;
-      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-      EXPECT_NE(digest(backend()), expected) << "bit " << bit << " of " << n << " bytes";
-      bytes[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
-    }
+    EXPECT_EQ(digest(backend()), digest(reference())) << n;
   }
 }
 
