@@ -6,41 +6,21 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 
-#include "core/base/file_system.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "tests/testing/watched_file_system.h"
 
 namespace anyorder::ckpt {
 
-enum class FaultyCall {
-  kNone,
-  kCreate,
-  kAllocate,
-  kWrite,
-  kSync,
-  kClose,
-  kAppend,
-  kMakeDirectory,
-  kRename,
-  kRemove,
-  kSyncDirectory,
-  kOpen,
-  kRead,
-  kList,
-  kFreeBytes,
-};
-
-class FaultFileSystem final : public FileSystem {
+class FaultFileSystem final : public WatchedFileSystem {
  public:
-  explicit FaultFileSystem(FileSystem* base = FileSystem::Posix()) : base_(base) {}
+  explicit FaultFileSystem(FileSystem* base = FileSystem::Posix()) : WatchedFileSystem(base) {}
 
   // From now on `call` fails with `error_number` on paths that contain `path_part`, `times` times.
   void Break(FaultyCall call, std::string path_part, int error_number, int times) {
@@ -85,112 +65,25 @@ class FaultFileSystem final : public FileSystem {
     return fault_path_;
   }
 
-  absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
-                                                          bool large) override {
-    const absl::Status fault = Check(FaultyCall::kCreate, path);
-    if (!fault.ok() && !happens_) return fault;
-    ASSIGN_OR_RETURN(auto file, base_->CreateNew(path, large));
-    if (!fault.ok()) return fault;
-    return std::make_unique<File>(this, path, std::move(file));
-  }
-  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    RETURN_IF_ERROR(Check(FaultyCall::kOpen, path));
-    ASSIGN_OR_RETURN(auto file, base_->OpenForRead(path));
-    return std::make_unique<Reader>(this, path, std::move(file));
-  }
-  absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override {
-    RETURN_IF_ERROR(Check(FaultyCall::kCreate, path));
-    ASSIGN_OR_RETURN(auto file, base_->OpenForAppend(path));
-    return std::make_unique<Appender>(this, path, std::move(file));
-  }
-  absl::Status MakeDirectory(const std::string& path) override {
-    return Do(FaultyCall::kMakeDirectory, path, [&] { return base_->MakeDirectory(path); });
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return Do(FaultyCall::kRename, to, [&] { return base_->Rename(from, to); });
-  }
-  absl::Status RemoveFile(const std::string& path) override {
-    return Do(FaultyCall::kRemove, path, [&] { return base_->RemoveFile(path); });
-  }
-  absl::Status RemoveDirectory(const std::string& path) override {
-    return Do(FaultyCall::kRemove, path, [&] { return base_->RemoveDirectory(path); });
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return Do(FaultyCall::kSyncDirectory, path, [&] { return base_->SyncDirectory(path); });
-  }
-  absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override {
-    RETURN_IF_ERROR(Check(FaultyCall::kList, path));
-    return base_->ListDirectory(path);
-  }
   absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
+    if (free_bytes_ < 0) return WatchedFileSystem::FreeBytes(path);
     RETURN_IF_ERROR(Check(FaultyCall::kFreeBytes, path));
-    if (free_bytes_ >= 0) return free_bytes_.load();
-    return base_->FreeBytes(path);
+    return free_bytes_.load();
   }
 
  private:
-  // A file of any kind, and what its calls ask for faults.
-  template <typename Kind>
-  class Wrapped : public Kind {
-   public:
-    Wrapped(FaultFileSystem* fs, std::string path, std::unique_ptr<Kind> file)
-        : fs_(fs), path_(std::move(path)), file_(std::move(file)) {}
-
-   protected:
-    FaultFileSystem* const fs_;
-    const std::string path_;
-    const std::unique_ptr<Kind> file_;
-  };
-
-  class File final : public Wrapped<WritableFile> {
-   public:
-    using Wrapped::Wrapped;
-    absl::Status Preallocate(int64_t bytes) override {
-      return fs_->Do(FaultyCall::kAllocate, path_, [&] { return file_->Preallocate(bytes); });
+  absl::Status Around(FileCall& call, Operation operation, Answer) override {
+    const bool is_write = call.kind == FaultyCall::kWrite;
+    while (is_write && hangs_ && absl::StrContains(call.path, "rank-"))
+      absl::SleepFor(absl::Milliseconds(1));
+    const absl::Status fault = Check(call.kind, call.to.empty() ? call.path : call.to);
+    if (fault.ok()) {
+      if (call.kind == FaultyCall::kRead) bytes_read_ += call.bytes;
+      return operation();
     }
-    absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) override {
-      while (fs_->hangs_ && absl::StrContains(path_, "rank-"))
-        absl::SleepFor(absl::Milliseconds(1));
-      const absl::Status fault = fs_->Check(FaultyCall::kWrite, path_);
-      const absl::Status written =
-          file_->WriteAt(offset, data, fault.ok() || fs_->happens_ ? bytes : bytes / 2);
-      return fault.ok() ? written : fault;
-    }
-    absl::Status SyncData() override {
-      return fs_->Do(FaultyCall::kSync, path_, [&] { return file_->SyncData(); });
-    }
-    absl::Status Close() override {
-      // Whatever close says, the descriptor is gone.
-      const absl::Status fault = fs_->Check(FaultyCall::kClose, path_);
-      const absl::Status closed = file_->Close();
-      return fault.ok() ? closed : fault;
-    }
-  };
-
-  class Reader final : public Wrapped<ReadableFile> {
-   public:
-    using Wrapped::Wrapped;
-    int64_t size() const override { return file_->size(); }
-    absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
-      RETURN_IF_ERROR(fs_->Check(FaultyCall::kRead, path_));
-      fs_->bytes_read_ += bytes;
-      return file_->ReadAt(offset, dst, bytes);
-    }
-  };
-
-  class Appender final : public Wrapped<AppendableFile> {
-   public:
-    using Wrapped::Wrapped;
-    absl::Status Append(absl::string_view text) override {
-      return fs_->Do(FaultyCall::kAppend, path_, [&] { return file_->Append(text); });
-    }
-  };
-
-  template <typename Operation>
-  absl::Status Do(FaultyCall call, const std::string& path, const Operation& operation) {
-    const absl::Status fault = Check(call, path);
-    if (fault.ok()) return operation();
-    if (happens_) operation().IgnoreError();
+    if (is_write && !happens_) call.bytes /= 2;
+    // Whatever close says, the descriptor is gone.
+    if (is_write || happens_ || call.kind == FaultyCall::kClose) operation().IgnoreError();
     return fault;
   }
 
@@ -210,7 +103,6 @@ class FaultFileSystem final : public FileSystem {
     return ErrnoStatus("injected fault on", path, error_number_);
   }
 
-  FileSystem* const base_;
   BeforeCall before_call_;  // set before use by threads
   std::atomic<bool> hangs_ = false;
   std::atomic<bool> happens_ = false;

@@ -30,118 +30,17 @@ std::string ContentKey(const std::string& path) {
 }  // namespace
 
 // One program's file system: each call waits for its turn first.
-class Interleaving::View final : public FileSystem {
+class Interleaving::View final : public WatchedFileSystem {
  public:
-  View(Interleaving* all, int actor) : all_(all), actor_(actor) {}
-
-  template <typename Operation>
-  auto Do(const FileCall& call, const Operation& operation,
-          const std::function<uint64_t()>& seen = nullptr) const -> decltype(operation()) {
-    const absl::Status before = all_->BeforeCall(actor_, call);
-    if (!before.ok()) return before;
-    auto result = operation();
-    absl::Status status;
-    uint64_t value = seen && result.ok() ? seen() : 0;
-    if constexpr (std::is_same_v<decltype(result), absl::Status>) {
-      status = result;
-    } else {
-      status = result.status();
-      if constexpr (std::is_same_v<decltype(result),
-                                   absl::StatusOr<std::unique_ptr<ReadableFile>>>) {
-        // Time stamps differ in length by a few bytes.
-        if (result.ok()) value = static_cast<uint64_t>((*result)->size() / 4096);
-      }
-      if constexpr (std::is_same_v<decltype(result), absl::StatusOr<std::vector<std::string>>>) {
-        for (size_t i = 0; result.ok() && i < result->size(); ++i)
-          value = MixHash(value, HashOf((*result)[i]));
-      }
-    }
-    all_->AfterCall(actor_, call, status, value);
-    return result;
-  }
-
-  absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
-                                                          bool large) override {
-    return Do({FaultyCall::kCreate, path}, [&]() -> absl::StatusOr<std::unique_ptr<WritableFile>> {
-      ASSIGN_OR_RETURN(auto file, all_->files_.CreateNew(path, large));
-      return std::make_unique<Writer>(this, path, std::move(file));
-    });
-  }
-  absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    return Do({FaultyCall::kOpen, path}, [&]() -> absl::StatusOr<std::unique_ptr<ReadableFile>> {
-      ASSIGN_OR_RETURN(auto file, all_->files_.OpenForRead(path));
-      return std::make_unique<Reader>(this, path, std::move(file));
-    });
-  }
-  absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override {
-    return absl::UnimplementedError(path);
-  }
-  absl::Status MakeDirectory(const std::string& path) override {
-    return Do({FaultyCall::kMakeDirectory, path}, [&] { return all_->files_.MakeDirectory(path); });
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    return Do({FaultyCall::kRename, from, to}, [&] { return all_->files_.Rename(from, to); });
-  }
-  absl::Status RemoveFile(const std::string& path) override {
-    return Do({FaultyCall::kRemove, path}, [&] { return all_->files_.RemoveFile(path); });
-  }
-  absl::Status RemoveDirectory(const std::string& path) override {
-    return Do({FaultyCall::kRemove, path}, [&] { return all_->files_.RemoveDirectory(path); });
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    return Do({FaultyCall::kSyncDirectory, path}, [&] { return all_->files_.SyncDirectory(path); });
-  }
-  absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override {
-    return Do({FaultyCall::kList, path}, [&] { return all_->files_.ListDirectory(path); });
-  }
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    return all_->files_.FreeBytes(path);
-  }
+  View(Interleaving* all, int actor) : WatchedFileSystem(&all->files_), all_(all), actor_(actor) {}
 
  private:
-  class Writer final : public WritableFile {
-   public:
-    Writer(const View* view, std::string path, std::unique_ptr<WritableFile> file)
-        : view_(view), path_(std::move(path)), file_(std::move(file)) {}
-    absl::Status Preallocate(int64_t bytes) override {
-      return view_->Do({FaultyCall::kAllocate, path_}, [&] { return file_->Preallocate(bytes); });
-    }
-    absl::Status WriteAt(int64_t offset, const void* data, int64_t bytes) override {
-      return view_->Do({FaultyCall::kWrite, path_},
-                       [&] { return file_->WriteAt(offset, data, bytes); });
-    }
-    absl::Status SyncData() override {
-      return view_->Do({FaultyCall::kSync, path_}, [&] { return file_->SyncData(); });
-    }
-    absl::Status Close() override {
-      return view_->Do({FaultyCall::kClose, path_}, [&] { return file_->Close(); });
-    }
-
-   private:
-    const View* const view_;
-    const std::string path_;
-    const std::unique_ptr<WritableFile> file_;
-  };
-
-  class Reader final : public ReadableFile {
-   public:
-    Reader(const View* view, std::string path, std::unique_ptr<ReadableFile> file)
-        : view_(view), path_(std::move(path)), file_(std::move(file)), size_(file_->size()) {}
-    int64_t size() const override { return size_; }
-    absl::Status ReadAt(int64_t offset, void* dst, int64_t bytes) const override {
-      return view_->Do(
-          {FaultyCall::kRead, path_}, [&] { return file_->ReadAt(offset, dst, bytes); },
-          [&] {
-            return ContentHash({static_cast<const char*>(dst), static_cast<size_t>(bytes)});
-          });
-    }
-
-   private:
-    const View* const view_;
-    const std::string path_;
-    const std::unique_ptr<ReadableFile> file_;
-    const int64_t size_;
-  };
+  absl::Status Around(FileCall& call, Operation operation, Answer answer) override {
+    RETURN_IF_ERROR(all_->BeforeCall(actor_, call));
+    const absl::Status status = operation();
+    all_->AfterCall(actor_, call, status, status.ok() ? ContentHash(answer()) : 0);
+    return status;
+  }
 
   Interleaving* const all_;
   const int actor_;

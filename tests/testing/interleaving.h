@@ -26,18 +26,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-#include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
-#include "tests/testing/fault_file_system.h"
 #include "tests/testing/model_file_system.h"
+#include "tests/testing/watched_file_system.h"
 
 namespace anyorder::ckpt {
-
-struct FileCall {
-  FaultyCall kind = FaultyCall::kNone;
-  std::string path;
-  std::string to = {};  // of a rename
-};
 
 // A clock by which every sleep lasts longer than any limit.
 class LongSleepClock final : public Clock {
