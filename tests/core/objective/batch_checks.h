@@ -1,4 +1,4 @@
-// Expectations on microbatches that the objectives share.
+// Random lanes of an objective, and expectations on microbatches that the objectives share.
 
 #pragma once
 
@@ -7,12 +7,34 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/objective/generation_form.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
+
+// One objective, whose settings a test may change before it builds lanes.
+class LanesTest : public ::testing::Test {
+ protected:
+  LanesTest(std::string name, ModelConfig model, const SamplingConfig& sampling)
+      : model_(std::move(model)), sampling_(sampling), name_(std::move(name)) {}
+
+  std::unique_ptr<Objective> Make() const { return MakeObjectiveOrDie(name_, model_, sampling_); }
+  TextSample Sample(int64_t lane, int64_t step = 3, bool backward = false) const {
+    return RandomSample(sampling_, Make()->sample_kind(), kSmallVocab, lane, step, backward);
+  }
+  Batch Build(const TextSample& sample) const { return BuildBatch(*Make(), {sample}); }
+
+  ModelConfig model_;
+  SamplingConfig sampling_;
+
+ private:
+  const std::string name_;
+};
 
 // Expects an event of probability p in its share of `tries` independent draws, within five
 // deviations.

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <vector>
 
 #include "tests/core/objective/batch_checks.h"
@@ -8,23 +7,11 @@
 namespace anyorder::testing {
 namespace {
 
-ModelConfig BertModel() {
-  ModelConfig model = SmallModel();
-  model.mem_len = 0;
-  model.next_sentence_head = true;
-  return model;
-}
-
-class BertTest : public ::testing::Test {
+class BertTest : public LanesTest {
  protected:
-  TextSample Sample(int64_t lane) const {
-    return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, 3, false);
+  BertTest() : LanesTest("bert", With(SmallModel(), "mem_len = 0"), OneWaySampling()) {
+    model_.next_sentence_head = true;
   }
-  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
-
-  const ModelConfig model_ = BertModel();
-  const SamplingConfig sampling_ = OneWaySampling();
-  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("bert", model_, sampling_);
 };
 
 TEST_F(BertTest, EverybodySeesEverybody) {
@@ -66,15 +53,11 @@ TEST_F(BertTest, TheTrueTokenIsAskedForWhereTheCorruptedOneStands) {
 }
 
 TEST_F(BertTest, ATargetIsPredictedFromTheInputAlone) {
-  ExpectPredictedFromTheInputAlone(*objective_, model_, Sample(4), 1);
+  ExpectPredictedFromTheInputAlone(*Make(), model_, Sample(4), 1);
 }
 
 TEST_F(BertTest, TablesTooSmallForTheTextAreRefused) {
-  ModelConfig model = model_;
-  model.next_sentence_head = false;
-  model.positions = Positions::kLearned;
-  model.segments = Segments::kLearned;
-  ExpectRefusals("bert", model, sampling_,
+  ExpectRefusals("bert", SmallLearnedModel(16, 2), sampling_,
                  {{"max_positions = 15", "model.max_positions is 15"},
                   {"num_segments = 1", "model.num_segments is 1 but bert has 2"}});
 }

@@ -1,6 +1,5 @@
 #include <gtest/gtest.h>
 
-#include <memory>
 #include <set>
 #include <vector>
 
@@ -12,12 +11,6 @@ namespace {
 
 constexpr VocabularyIds kVocabulary = {.separator = 4, .classifier = 3, .mask = 2, .size = 13};
 
-SamplingConfig OneWay() {
-  SamplingConfig sampling = OneWaySampling();
-  sampling.num_predict = sampling.seq_len;
-  return sampling;
-}
-
 TextSample Example(int64_t source, int64_t target, int64_t step = 0) {
   TextSample sample = {.step = step, .seed = 5, .vocabulary = kVocabulary};
   sample.parts.resize(2);
@@ -26,13 +19,11 @@ TextSample Example(int64_t source, int64_t target, int64_t step = 0) {
   return sample;
 }
 
-class UnilmSeq2seqTest : public ::testing::Test {
+class UnilmSeq2seqTest : public LanesTest {
  protected:
-  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
-  const ModelConfig model_ = SmallLearnedModel(16, 6);
-  const SamplingConfig sampling_ = OneWay();
-  const std::unique_ptr<Objective> objective_ =
-      MakeObjectiveOrDie("unilm_seq2seq", model_, sampling_);
+  UnilmSeq2seqTest()
+      : LanesTest("unilm_seq2seq", SmallLearnedModel(16, 6),
+                  With(OneWaySampling(), "num_predict = 16")) {}
 };
 
 // The source sees itself; a target the source, those before it and itself (section 2.3).
@@ -107,7 +98,7 @@ TEST_F(UnilmSeq2seqTest, GenerationLaysSlotsOutAsTrainingDoes) {
   const TextSample sample = Example(4, 6);
   const Batch batch = Build(sample);
   const SourceTargetText text = LayOutSourceTarget(sample, 16);
-  const auto form = objective_->Generation({.classifier = 3, .separator = 4, .mask = 2}).value();
+  const auto form = Make()->Generation({.classifier = 3, .separator = 4, .mask = 2}).value();
   const std::vector<Slot> prompt = form->PromptSlots(sample.parts[0]);
   ASSERT_EQ(prompt.size(), 6u);
   for (int64_t i = 0; i < 6; ++i) ExpectSlot(prompt[i], batch, i, text.tokens[i]);

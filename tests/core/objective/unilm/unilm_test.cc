@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <memory>
 #include <set>
 #include <vector>
 
@@ -18,20 +17,14 @@ constexpr int32_t kSep = 4;
 constexpr int64_t kLanes = 4;
 
 ModelConfig UnilmModel() {
-  ModelConfig model = SmallLearnedModel(16, 6);
-  model.attention_biases = true;
-  model.embedding_layer_norm = true;
-  model.mlm_head = true;
+  ModelConfig model = With(SmallLearnedModel(16, 6),
+                           "attention_biases = true, embedding_layer_norm = true, mlm_head = true");
   model.next_sentence_head = true;
   return model;
 }
 
-SamplingConfig OneWayUnilm(double mask_fraction = 0.3) {
-  SamplingConfig sampling = OneWaySampling();
-  sampling.spans = SpanKind::kNgram;
-  sampling.mask_fraction = mask_fraction;
-  sampling.num_predict = sampling.seq_len;
-  return sampling;
+SamplingConfig OneWayUnilm() {
+  return With(OneWaySampling(), "spans = ngram, mask_fraction = 0.3, num_predict = 16");
 }
 
 // Who sees whom as Dong et al. 2019, section 2.3, and figure 1 tell it: `first` slots are [SOS] S1
@@ -46,19 +39,15 @@ bool PaperSees(TextMode mode, int64_t row, int64_t key, int64_t first) {
   return false;
 }
 
-class UnilmTest : public ::testing::Test {
+class UnilmTest : public LanesTest {
  protected:
-  // Lane i at step 0 is in mode i % 4; from lane 40 on three slots are padding.
-  TextSample Sample(int64_t lane, int64_t step = 0) const {
-    return RandomSample(sampling_, SampleKind::kModePairs, kSmallVocab, lane, step, false);
-  }
-  Batch Build(const std::vector<TextSample>& samples) const {
-    return BuildBatch(*objective_, samples);
-  }
-  // One lane in each mode.
+  UnilmTest() : LanesTest("unilm", UnilmModel(), OneWayUnilm()) {}
+  Batch Build(const std::vector<TextSample>& samples) const { return BuildBatch(*Make(), samples); }
+  // One lane in each mode: lane i at step 0 is in mode i % 4; from lane 40 on three slots are
+  // padding.
   std::vector<TextSample> Mixed(int64_t first_lane = 0) const {
     std::vector<TextSample> samples;
-    for (int64_t i = 0; i < kLanes; ++i) samples.push_back(Sample(first_lane + i));
+    for (int64_t i = 0; i < kLanes; ++i) samples.push_back(Sample(first_lane + i, 0));
     return samples;
   }
   // [SOS] S1 [EOS]: the sample's first functional token is S1's [EOS], and [SOS] comes before.
@@ -66,10 +55,6 @@ class UnilmTest : public ::testing::Test {
     const auto first = std::find(sample.is_functional.begin(), sample.is_functional.end(), 1);
     return first - sample.is_functional.begin() + 2;
   }
-
-  const SamplingConfig sampling_ = OneWayUnilm();
-  const ModelConfig model_ = UnilmModel();
-  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("unilm", model_, sampling_);
 };
 
 TEST_F(UnilmTest, EveryModeSeesWhatThePaperSays) {
@@ -125,17 +110,15 @@ TEST_F(UnilmTest, TextBeginsWithSosAndSegmentsTellTheModesApart) {
 // losses of the rows that see it, in its own lane, to the last bit. All but a token or two of each
 // lane are targets.
 TEST_F(UnilmTest, NothingLeaksPastAnyOfTheFourMasksInOneBatch) {
-  const SamplingConfig sampling = OneWayUnilm(0.8);
-  std::vector<TextSample> samples;
-  for (int64_t lane = 0; lane < kLanes; ++lane)
-    samples.push_back(RandomSample(sampling, SampleKind::kModePairs, kSmallVocab, lane, 0, false));
-  const Batch batch = BuildBatch(*MakeObjectiveOrDie("unilm", model_, sampling), samples);
+  sampling_.mask_fraction = 0.8;
+  const std::vector<TextSample> samples = Mixed();
+  const Batch batch = Build(samples);
   int64_t blind = 0;
   ExpectReads(model_, batch, [&](int64_t slot, int64_t entry) {
-    const int64_t b = slot / sampling.seq_len;
+    const int64_t b = slot / sampling_.seq_len;
     const int64_t first = ContentRow(batch.shape, b);
     const int64_t row = batch.readout_rows[entry] - first;
-    const bool own = row >= 0 && row < sampling.seq_len;
+    const bool own = row >= 0 && row < sampling_.seq_len;
     const bool sees =
         own && PaperSees(samples[b].mode, row, slot - first, FirstSegment(samples[b]));
     blind += own && !sees ? 1 : 0;

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "core/objective/unilm/unilmv2.h"
@@ -37,23 +36,15 @@ inline bool PmlmSees(const PmlmSlot& row, const PmlmSlot& key) {
   return key.step < row.step || (row.kind == PmlmKind::kToken && key.step == row.step);
 }
 
-class UnilmV2Test : public ::testing::Test {
+class UnilmV2Test : public LanesTest {
  protected:
   static constexpr int64_t kSlots = 16;
 
-  UnilmV2Test() {
+  UnilmV2Test() : LanesTest("unilmv2", SmallLearnedModel(kSlots, 2), OneWaySampling()) {
     sampling_.mask_fraction = 0.3;  // five of 16, and up to three more by the last block
     sampling_.num_predict = 8;
     sampling_.block_max_span = 4;
   }
-
-  std::unique_ptr<Objective> Make() const {
-    return MakeObjectiveOrDie("unilmv2", model_, sampling_);
-  }
-  TextSample Sample(int64_t lane) const {
-    return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, 3, false);
-  }
-  Batch Build(const TextSample& sample) const { return BuildBatch(*Make(), {sample}); }
 
   // The token at a position: the sample is A [SEP] B [SEP] [CLS], the text [CLS] A [SEP] B [SEP].
   static int32_t Truth(const TextSample& sample, int64_t pos) {
@@ -90,9 +81,6 @@ class UnilmV2Test : public ::testing::Test {
     }
     return slots;
   }
-
-  ModelConfig model_ = SmallLearnedModel(kSlots, 2);
-  SamplingConfig sampling_ = OneWaySampling();
 };
 
 }  // namespace anyorder::testing

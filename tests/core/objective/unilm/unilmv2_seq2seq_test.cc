@@ -7,7 +7,6 @@
 
 #include "core/objective/unilm/unilmv2.h"
 #include "tests/core/objective/batch_checks.h"
-#include "tests/testing/with_keys.h"
 
 namespace anyorder::testing {
 namespace {
@@ -15,9 +14,11 @@ namespace {
 constexpr int32_t kEnd = 2, kStart = 3, kBlank = 4;
 constexpr int64_t kVocabularySize = 40;
 
-class Seq2seqTest : public ::testing::Test {
+class Seq2seqTest : public LanesTest {
  protected:
-  Seq2seqTest() { SetKeys("num_predict = 5, target_replace_prob = 0", sampling_); }
+  Seq2seqTest()
+      : LanesTest("unilmv2_seq2seq", SmallLearnedModel(12, 2),
+                  With(OneWaySampling(12), "num_predict = 5, target_replace_prob = 0")) {}
   // Tokens 10, 11, ... and 30, 31, ...
   static TextSample Sample(int64_t source_len, int64_t target_len, int64_t lane = 2) {
     TextSample sample = {
@@ -32,13 +33,6 @@ class Seq2seqTest : public ::testing::Test {
       sample.parts[1].push_back(static_cast<int32_t>(30 + i % 10));
     return sample;
   }
-  std::unique_ptr<Objective> Make() const {
-    return MakeObjectiveOrDie("unilmv2_seq2seq", model_, sampling_);
-  }
-  Batch Build(const TextSample& sample) const { return BuildBatch(*Make(), {sample}); }
-
-  ModelConfig model_ = SmallLearnedModel(12, 2);
-  SamplingConfig sampling_ = OneWaySampling(12);
 };
 
 // The authors' convention: an integer a slot, 0 the source, t a target token, -t its pseudo mask. A

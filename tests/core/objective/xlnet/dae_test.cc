@@ -9,18 +9,9 @@
 namespace anyorder::testing {
 namespace {
 
-constexpr int64_t kLane = 4;
-
-class DaeTest : public ::testing::Test {
+class DaeTest : public LanesTest {
  protected:
-  TextSample Sample(int64_t step, int64_t lane = kLane, bool backward = false) const {
-    return RandomSample(sampling_, SampleKind::kMaskedPairs, kSmallVocab, lane, step, backward);
-  }
-  Batch Build(const TextSample& sample) const { return BuildBatch(*objective_, {sample}); }
-
-  const ModelConfig model_ = SmallModel();
-  const SamplingConfig sampling_ = SmallSampling();
-  const std::unique_ptr<Objective> objective_ = MakeObjectiveOrDie("dae", model_, sampling_);
+  DaeTest() : LanesTest("dae", SmallModel(), SmallSampling()) {}
 };
 
 // Stated by text, not by rank: BERT's "everybody sees everybody", but for text that a later step is
@@ -28,7 +19,7 @@ class DaeTest : public ::testing::Test {
 // the first half's.
 TEST_F(DaeTest, EverybodySeesEverybodyButRowsThatAreRememberedDoNotSeeLaterText) {
   for (int64_t lane = 0; lane < 6; ++lane) {
-    const Batch batch = Build(Sample(9, lane, lane % 3 == 0));
+    const Batch batch = Build(Sample(lane, 9, lane % 3 == 0));
     ASSERT_EQ(batch.shape.query_rows, 0);
     ExpectSees(batch, [&](int64_t row, int64_t key) {
       const bool is_remembered = row < batch.shape.advance;
@@ -40,7 +31,7 @@ TEST_F(DaeTest, EverybodySeesEverybodyButRowsThatAreRememberedDoNotSeeLaterText)
 
 TEST_F(DaeTest, TheNetworkReadsTheCorruptedTextAndIsAskedForTheTrueOneAtTheSamePlace) {
   for (int64_t lane = 0; lane < 6; ++lane) {
-    const TextSample sample = Sample(3, lane, lane % 2 == 1);
+    const TextSample sample = Sample(lane, 3, lane % 2 == 1);
     const Batch batch = Build(sample);
     EXPECT_EQ(batch.tokens, sample.input_tokens);
     EXPECT_NE(batch.tokens, sample.tokens);
@@ -53,11 +44,11 @@ TEST_F(DaeTest, TheNetworkReadsTheCorruptedTextAndIsAskedForTheTrueOneAtTheSameP
 // step's reuse part. Were a single state to depend on that text, the next step could read its
 // targets there.
 TEST_F(DaeTest, NothingOfTheNextStepsTextGetsIntoItsMemory) {
-  ModelRunner runner(model_, kSmallVocab, objective_->Shape(1));
+  ModelRunner runner(model_, kSmallVocab, Make()->Shape(1));
   const std::vector<double> weights = InitialWeights(model_, kSmallVocab, 31);
   const std::vector<double> before = RandomVector(runner.memory_size(), 32);
-  const TextSample first = Sample(4);
-  const Batch next = Build(Sample(5));
+  const TextSample first = Sample(4, 4);
+  const Batch next = Build(Sample(4, 5));
   const auto memory_after = [&](const TextSample& sample) {
     return runner.Run(Build(sample), weights, before, false).memory;
   };
@@ -76,26 +67,24 @@ TEST_F(DaeTest, NothingOfTheNextStepsTextGetsIntoItsMemory) {
 }
 
 TEST_F(DaeTest, ATargetIsPredictedFromTheInputAlone) {
-  ExpectPredictedFromTheInputAlone(*objective_, model_, Sample(4), 0);
+  ExpectPredictedFromTheInputAlone(*Make(), model_, Sample(4, 4), 0);
 }
 
 TEST_F(DaeTest, EveryTargetCanUseTheWholeTextOfItsReach) {
-  ModelConfig model = model_;
-  model.num_layers = 1;  // what a row sees, not what reaches it through others
-  const Batch batch = Build(Sample(4));
-  ExpectReads(model, batch, [&](int64_t slot, int64_t entry) {
+  model_.num_layers = 1;  // what a row sees, not what reaches it through others
+  const Batch batch = Build(Sample(4, 4));
+  ExpectReads(model_, batch, [&](int64_t slot, int64_t entry) {
     return batch.readout_rows[entry] >= sampling_.reuse_len || slot < sampling_.reuse_len;
   });
 }
 
 TEST_F(DaeTest, WithNextSentenceEachLaneHasALabelAndSeesAsBefore) {
-  ModelConfig model = model_;
-  model.next_sentence_head = true;
-  const std::unique_ptr<Objective> objective = MakeObjectiveOrDie("dae", model, sampling_);
+  const std::unique_ptr<Objective> plain = Make();
+  model_.next_sentence_head = true;
   for (int64_t lane = 0; lane < 6; ++lane) {
-    const TextSample sample = Sample(3, lane);
-    Batch batch = BuildBatch(*objective, {sample});
-    const Batch without = Build(sample);
+    const TextSample sample = Sample(lane);
+    const Batch batch = Build(sample);
+    const Batch without = BuildBatch(*plain, {sample});
     EXPECT_EQ(batch.row_lim, without.row_lim);
     EXPECT_EQ(batch.key_key, without.key_key);
     EXPECT_EQ(batch.summary_rows, std::vector<int32_t>{15});

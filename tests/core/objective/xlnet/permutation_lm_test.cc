@@ -10,16 +10,9 @@
 namespace anyorder::testing {
 namespace {
 
-class PermutationLmTest : public ::testing::Test {
+class PermutationLmTest : public LanesTest {
  protected:
-  TextSample Sample(int64_t lane, int64_t step, bool backward = false) const {
-    return RandomSample(sampling_, SampleKind::kPairs, kSmallVocab, lane, step, backward);
-  }
-
-  const SamplingConfig sampling_ = SmallSampling();
-  ModelConfig model_ = SmallModel();
-  const std::unique_ptr<Objective> objective_ =
-      MakeObjectiveOrDie("permutation_lm", model_, sampling_);
+  PermutationLmTest() : LanesTest("permutation_lm", SmallModel(), SmallSampling()) {}
 };
 
 // The row of the query stream for slot `slot`, or -1.
@@ -55,9 +48,8 @@ TEST_F(PermutationLmTest, GoldenExampleInBothHalves) {
     append(sample.order, golden.order);
   }
   sample.segment.assign(16, 0);
-  SamplingConfig sampling = sampling_;
-  sampling.num_predict = 6;
-  const Batch batch = BuildBatch(*MakeObjectiveOrDie("permutation_lm", model_, sampling), {sample});
+  sampling_.num_predict = 6;
+  const Batch batch = Build(sample);
   const int64_t memory = batch.shape.memory_rows;
   for (int64_t i = 0; i < 16; ++i) {
     for (int64_t j = 0; j < 16; ++j) {
@@ -73,11 +65,12 @@ TEST_F(PermutationLmTest, GoldenExampleInBothHalves) {
 }
 
 TEST_F(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
-  Batch batch(objective_->Shape(2));
+  const std::unique_ptr<Objective> objective = Make();
+  Batch batch(objective->Shape(2));
   for (int64_t lane = 0; lane < 40; ++lane) {
     const int64_t b = lane % 2;
     const TextSample sample = Sample(lane, 3, lane % 3 == 0);
-    objective_->BuildLane(sample, b, batch);
+    objective->BuildLane(sample, b, batch);
     const LocalPermutation order = PermuteSequence(sample, sampling_.reuse_len);
     const int64_t first_row = b * sampling_.seq_len;
     const int64_t first_key = b * batch.shape.num_keys() + batch.shape.memory_rows;
@@ -106,15 +99,16 @@ TEST_F(PermutationLmTest, RandomTextSeesWhatTheDensePermMaskAllows) {
 
 // Changes nothing but who sees CLS, and whom CLS sees.
 TEST_F(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
+  const std::unique_ptr<Objective> plain = Make();
   model_.next_sentence_head = true;
-  const auto objective = MakeObjectiveOrDie("permutation_lm", model_, sampling_);
-  Batch without(objective_->Shape(2));
+  const std::unique_ptr<Objective> objective = Make();
+  Batch without(plain->Shape(2));
   Batch batch(objective->Shape(2));
   int64_t differing = 0;
   for (int64_t lane = 0; lane < 40; ++lane) {
     const int64_t b = lane % 2;
     const TextSample sample = Sample(lane, 3, lane % 3 == 0);
-    objective_->BuildLane(sample, b, without);
+    plain->BuildLane(sample, b, without);
     objective->BuildLane(sample, b, batch);
     const int64_t cls_row = (b + 1) * sampling_.seq_len - 1;
     EXPECT_EQ(batch.summary_rows[b], cls_row);
@@ -142,16 +136,14 @@ TEST_F(PermutationLmTest, WithNextSentenceClsSeesAllAndNobodySeesIt) {
 TEST_F(PermutationLmTest, MemoryBecomesVisibleAsItFills) {
   // 12 slots of memory, 8 new states a step
   for (const auto& [step, hidden] : {std::pair{0, 12}, {1, 4}, {2, 0}}) {
-    const Batch batch = BuildBatch(*objective_, {Sample(0, step)});
+    const Batch batch = Build(Sample(0, step));
     for (int64_t slot = 0; slot < model_.mem_len; ++slot) {
       EXPECT_EQ(Sees(batch, 0, slot), slot >= hidden) << "step " << step << " slot " << slot;
       EXPECT_EQ(batch.key_pos[slot], slot - model_.mem_len);
     }
   }
   model_.initial_memory = InitialMemory::kZeros;
-  const Batch batch =
-      BuildBatch(*MakeObjectiveOrDie("permutation_lm", model_, sampling_), {Sample(0, 0)});
-  EXPECT_TRUE(Sees(batch, 0, 0)) << "zeros are attended to";
+  EXPECT_TRUE(Sees(Build(Sample(0, 0)), 0, 0)) << "zeros are attended to";
 }
 
 TEST_F(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
@@ -163,8 +155,8 @@ TEST_F(PermutationLmTest, EveryVisiblePairHasADistanceInTheTable) {
 }
 
 TEST_F(PermutationLmTest, LogicalRowIdsBelongToLanesNotToPlaces) {
-  const Batch first = BuildBatch(*objective_, {Sample(5, 2), Sample(6, 2, true)});
-  const Batch second = BuildBatch(*objective_, {Sample(6, 2, true)});
+  const Batch first = BuildBatch(*Make(), {Sample(5, 2), Sample(6, 2, true)});
+  const Batch second = Build(Sample(6, 2, true));
   const int64_t size = sampling_.seq_len, queries = sampling_.num_predict;
   for (int64_t slot = 0; slot < size; ++slot)
     EXPECT_EQ(first.row_ids[size + slot], second.row_ids[slot]);
