@@ -101,7 +101,9 @@ std::vector<std::vector<Hypothesis>> Searched(NextTokens& model, const BeamOptio
   return BeamSearch(model, options).value();
 }
 std::vector<Hypothesis> Sampled(NextTokens& model, const SampleOptions& options,
-                                const std::vector<uint64_t>& streams) {
+                                uint64_t first_stream = 0) {
+  std::vector<uint64_t> streams(static_cast<size_t>(model.lanes()));
+  std::iota(streams.begin(), streams.end(), first_stream);
   return SampleTexts(model, options, streams).value();
 }
 
@@ -129,12 +131,6 @@ void Enumerate(const TableModel& model, const TokenRules& rules, const Hypothesi
       all.push_back(next);
     }
   }
-}
-
-std::vector<uint64_t> Streams(uint64_t first, int64_t lanes) {
-  std::vector<uint64_t> streams(static_cast<size_t>(lanes));
-  std::iota(streams.begin(), streams.end(), first);
-  return streams;
 }
 
 TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
@@ -302,7 +298,7 @@ TEST(TokenRulesTest, BlockedNgramsNeverComeTwice) {
     }
     const SampleOptions sample = {.rules = beam.rules};
     ConstantModel drawn(logits, 20);
-    for (const Hypothesis& text : Sampled(drawn, sample, Streams(0, drawn.lanes())))
+    for (const Hypothesis& text : Sampled(drawn, sample))
       EXPECT_FALSE(HasRepeatedNgram(text.tokens, n)) << n;
   }
 }
@@ -346,8 +342,7 @@ TEST(TokenRulesTest, BannedTokensAreInNoTextHoweverItIsChosen) {
                                   {.cuts = {.top_p = 0.5}, .rules = rules}};
     for (const SampleOptions& options : ways) {
       ConstantModel model(logits, 50);
-      for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
-        expect_none(text);
+      for (const Hypothesis& text : Sampled(model, options)) expect_none(text);
     }
   }
 }
@@ -359,7 +354,7 @@ TEST(TokenRulesTest, WhereNoTokenIsAllowedTheTextStops) {
   options.rules.banned = {0, 1};
   EXPECT_TRUE(Searched(model, options).front().empty());
   const SampleOptions sample = {.rules = options.rules};
-  const Hypothesis text = Sampled(model, sample, Streams(0, model.lanes())).front();
+  const Hypothesis text = Sampled(model, sample).front();
   EXPECT_TRUE(text.tokens.empty());
   EXPECT_FALSE(text.ended);
 }
@@ -371,7 +366,7 @@ TEST(SamplingTest, DrawsTokensAsOftenAsTheirProbabilitySays) {
   ConstantModel model(logits, kDraws);
   const SampleOptions options = {.cuts = {.temperature = kTemperature}, .rules = Rules(1)};
   std::map<int32_t, int64_t> counts;
-  for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
+  for (const Hypothesis& text : Sampled(model, options))
     ++counts[text.ended ? kEnd : text.tokens.front()];
   double sum = 0;
   for (const float logit : logits) sum += std::exp(logit / kTemperature);
@@ -388,8 +383,7 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
     ConstantModel model(logits, 500);
     const SampleOptions options = {.cuts = {.top_k = top_k, .top_p = top_p}, .rules = Rules(1)};
     std::set<int32_t> tokens;
-    for (const Hypothesis& text : Sampled(model, options, Streams(0, model.lanes())))
-      tokens.insert(text.tokens.front());
+    for (const Hypothesis& text : Sampled(model, options)) tokens.insert(text.tokens.front());
     return tokens;
   };
   EXPECT_EQ(drawn(1, 1.0), (std::set<int32_t>{1}));
@@ -403,11 +397,11 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);
-  const std::vector<Hypothesis> all = Sampled(together, options, Streams(100, together.lanes()));
+  const std::vector<Hypothesis> all = Sampled(together, options, 100);
   std::set<Tokens> different;
   for (int64_t i = 0; i < 4; ++i) {
     TableModel alone(9, {0}, 1, 8);
-    const Hypothesis text = Sampled(alone, options, Streams(100 + i, alone.lanes())).front();
+    const Hypothesis text = Sampled(alone, options, 100 + i).front();
     EXPECT_EQ(text.tokens, all[i].tokens);
     EXPECT_EQ(text.log_prob, all[i].log_prob);
     different.insert(text.tokens);
@@ -423,7 +417,7 @@ TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   EXPECT_GT(different.size(), 1u);
   options.seed = 4;
   TableModel other(9, {0, 0, 0, 0}, 1, 8);
-  EXPECT_NE(Sampled(other, options, Streams(100, other.lanes()))[0].tokens, all[0].tokens);
+  EXPECT_NE(Sampled(other, options, 100)[0].tokens, all[0].tokens);
 }
 
 // Goes wrong at its third step, or in that step's second lane.

@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "tests/core/network/counting_backend.h"
 #include "tests/core/network/model_testing.h"
-#include "tests/testing/forwarding_backend.h"
 
 namespace anyorder::testing {
 namespace {
@@ -17,20 +17,6 @@ namespace {
 constexpr int64_t kLargeVocabulary = 126464;
 constexpr int64_t kRows = 4096;
 constexpr int64_t kMaxLogitBytes = int64_t{256} << 20;
-
-// Counts the bytes that a network asks for.
-class CountingBackend : public ForwardingBackend {
- public:
-  using ForwardingBackend::ForwardingBackend;
-  absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
-    allocated_ += bytes;
-    return ForwardingBackend::Allocate(bytes);
-  }
-  int64_t allocated() const { return allocated_; }
-
- private:
-  int64_t allocated_ = 0;
-};
 
 class LogitsMemoryTest : public ::testing::Test {
  protected:
@@ -50,9 +36,9 @@ class LogitsMemoryTest : public ::testing::Test {
   }
   // Of activations and workspaces alone: a network that gets its weights from outside.
   int64_t NetworkBytes(int64_t vocab_size) const {
-    CountingBackend backend(Cpu());
+    CountingBackend backend(vocab_size, Cpu());
     EXPECT_TRUE(Transformer::Create(model_, vocab_size, batch_->shape, backend).ok());
-    return backend.allocated();
+    return backend.bytes();
   }
 
   ModelConfig model_ = SmallModel();
@@ -69,13 +55,12 @@ TEST_F(LogitsMemoryTest, ALargeVocabularyAddsLessThanAFewRowsOfLogits) {
 // loss is about the logarithm of the vocabulary, and the gradients of a column of the classifier
 // sum to zero over its words.
 TEST_F(LogitsMemoryTest, AStepOnALargeVocabularyAllocatesNothing) {
-  auto counted = std::make_unique<CountingBackend>(Cpu());
-  CountingBackend& backend = *counted;
+  CountingBackend backend(kLargeVocabulary, Cpu());
   ModelRunner runner(model_, kLargeVocabulary, batch_->shape, backend);
   const std::vector<double> weights = InitialWeights(model_, kLargeVocabulary, 3);
-  const int64_t before = backend.allocated();
+  const int64_t before = backend.bytes();
   const ModelRunner::Result result = runner.Run(*batch_, weights, {}, true);
-  EXPECT_EQ(backend.allocated(), before);
+  EXPECT_EQ(backend.bytes(), before);
   const double uniform = std::log(static_cast<double>(kLargeVocabulary));
   for (const float loss : result.losses) EXPECT_NEAR(loss, uniform, 0.5 * uniform);
   const ParameterInfo& classifier = runner.layout().Find("lm_loss.weight");

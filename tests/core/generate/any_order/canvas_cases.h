@@ -20,83 +20,69 @@ namespace anyorder::testing {
 inline constexpr int32_t kCanvasEnd = 8;  // which these networks like to predict
 inline constexpr int32_t kCanvasMask = 4;
 
-enum class CanvasBackbone { kRelative, kLlama, kQwen3, kLearned, kPairs };
-
-inline CanvasModel MakeCanvasModel(const std::string& name, CanvasBackbone backbone,
+inline CanvasModel MakeCanvasModel(const std::string& name, Backbone backbone,
                                    const CanvasForm& form, int64_t vocab_size = 13) {
   CanvasModel made{.name = name, .model = SmallModel(), .form = form, .vocab_size = vocab_size};
-  switch (backbone) {
-    case CanvasBackbone::kRelative: break;
-    case CanvasBackbone::kLlama: MakeLlama(made.model); break;
-    case CanvasBackbone::kQwen3: MakeQwen3(made.model); break;
-    case CanvasBackbone::kLearned:
-    case CanvasBackbone::kPairs: made.model = SmallLearnedModel(); break;
-  }
+  backbone(made.model);
   made.model.mem_len = 0;
-  if (backbone == CanvasBackbone::kPairs) made.model.positions = Positions::kLearnedPairs;
   made.form.mask_token = kCanvasMask;
   made.form.end_token = kCanvasEnd;
   made.weights = InitialWeights(made.model, vocab_size, 41);
   return made;
 }
 
+inline CanvasForm MaskedForm(bool shifted = false, int64_t seq_len = 16) {
+  return {.family = CanvasFamily::kMasked,
+          .seq_len = seq_len,
+          .shifted = shifted,
+          .first_given = shifted};
+}
+inline CanvasForm BlocksForm(int64_t block_len, bool shifted = false, int64_t seq_len = 16) {
+  CanvasForm form = MaskedForm(shifted, seq_len);
+  form.family = CanvasFamily::kBlocks;
+  form.block_len = block_len;
+  return form;
+}
+inline CanvasForm TwoStreamForm(int64_t seq_len = 16) {
+  return {.family = CanvasFamily::kTwoStream, .seq_len = seq_len};
+}
+
 inline std::vector<CanvasModel> UnmaskingModels() {
-  const auto masked = [](bool shifted) {
-    return CanvasForm{
-        .family = CanvasFamily::kMasked, .seq_len = 16, .shifted = shifted, .first_given = shifted};
-  };
-  const auto blocks = [](int64_t block_len, bool shifted) {
-    return CanvasForm{.family = CanvasFamily::kBlocks,
-                      .seq_len = 16,
-                      .block_len = block_len,
-                      .shifted = shifted,
-                      .first_given = shifted};
-  };
-  const auto windowed = [](CanvasForm form, int64_t seq_len) {
-    form.seq_len = seq_len;
-    return form;
-  };
-  const CanvasForm two_stream{.family = CanvasFamily::kTwoStream, .seq_len = 16};
   return {
-      MakeCanvasModel("masked_relative", CanvasBackbone::kRelative, masked(false)),
-      MakeCanvasModel("masked_learned", CanvasBackbone::kLearned, masked(false)),
-      MakeCanvasModel("masked_shifted_llama", CanvasBackbone::kLlama, masked(true)),
-      MakeCanvasModel("blocks_relative", CanvasBackbone::kRelative, blocks(4, false)),
-      MakeCanvasModel("blocks_single_llama", CanvasBackbone::kLlama, blocks(1, false)),
-      MakeCanvasModel("blocks_shifted_qwen3", CanvasBackbone::kQwen3, blocks(4, true)),
-      MakeCanvasModel("blocks_shifted_single", CanvasBackbone::kLearned, blocks(1, true)),
-      MakeCanvasModel("blocks_window", CanvasBackbone::kLlama, windowed(blocks(2, false), 6)),
-      MakeCanvasModel("blocks_window_shifted", CanvasBackbone::kRelative,
-                      windowed(blocks(3, true), 3)),
-      MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
-      MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
+      MakeCanvasModel("masked_relative", BackboneXlnet, MaskedForm()),
+      MakeCanvasModel("masked_learned", BackboneLearned, MaskedForm()),
+      MakeCanvasModel("masked_shifted_llama", MakeLlama, MaskedForm(true)),
+      MakeCanvasModel("blocks_relative", BackboneXlnet, BlocksForm(4)),
+      MakeCanvasModel("blocks_single_llama", MakeLlama, BlocksForm(1)),
+      MakeCanvasModel("blocks_shifted_qwen3", MakeQwen3, BlocksForm(4, true)),
+      MakeCanvasModel("blocks_shifted_single", BackboneLearned, BlocksForm(1, true)),
+      MakeCanvasModel("blocks_window", MakeLlama, BlocksForm(2, false, 6)),
+      MakeCanvasModel("blocks_window_shifted", BackboneXlnet, BlocksForm(3, true, 3)),
+      MakeCanvasModel("two_stream_relative", BackboneXlnet, TwoStreamForm()),
+      MakeCanvasModel("two_stream_llama", MakeLlama, TwoStreamForm()),
   };
 }
 
-inline CanvasModel EsoModel(const std::string& name, CanvasBackbone backbone,
-                            const EsoVisibility& eso, int64_t vocab_size = 13) {
+inline CanvasModel EsoModel(const std::string& name, Backbone backbone, const EsoVisibility& eso,
+                            int64_t vocab_size = 13) {
   return MakeCanvasModel(name, backbone, {.family = CanvasFamily::kEso, .seq_len = 16, .eso = eso},
                          vocab_size);
 }
 
 inline std::vector<CanvasModel> OrderedModels() {
-  const CanvasForm two_stream{.family = CanvasFamily::kTwoStream, .seq_len = 16};
   const CanvasForm pairs{.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true};
   return {
-      EsoModel("eso_a_relative", CanvasBackbone::kRelative,
-               {.clean_see_all = true, .diffusion_share = 0.5}),
-      EsoModel("eso_a_all_diffusion", CanvasBackbone::kLlama,
-               {.clean_see_all = true, .diffusion_share = 1}),
-      EsoModel("eso_b_llama", CanvasBackbone::kLlama, {.diffusion_share = 0.6}),
-      EsoModel("eso_b_sequential", CanvasBackbone::kLearned, {.diffusion_share = 0}),
-      EsoModel("eso_b_all_diffusion", CanvasBackbone::kQwen3, {.diffusion_share = 1}),
-      EsoModel("eso_mixed_llama", CanvasBackbone::kLlama,
-               {.masks_see_all = true, .diffusion_share = 0.5}),
-      EsoModel("eso_mixed_relative", CanvasBackbone::kRelative,
+      EsoModel("eso_a_relative", BackboneXlnet, {.clean_see_all = true, .diffusion_share = 0.5}),
+      EsoModel("eso_a_all_diffusion", MakeLlama, {.clean_see_all = true, .diffusion_share = 1}),
+      EsoModel("eso_b_llama", MakeLlama, {.diffusion_share = 0.6}),
+      EsoModel("eso_b_sequential", BackboneLearned, {.diffusion_share = 0}),
+      EsoModel("eso_b_all_diffusion", MakeQwen3, {.diffusion_share = 1}),
+      EsoModel("eso_mixed_llama", MakeLlama, {.masks_see_all = true, .diffusion_share = 0.5}),
+      EsoModel("eso_mixed_relative", BackboneXlnet,
                {.masks_see_all = true, .diffusion_share = 0.8}),
-      MakeCanvasModel("two_stream_relative", CanvasBackbone::kRelative, two_stream),
-      MakeCanvasModel("two_stream_llama", CanvasBackbone::kLlama, two_stream),
-      MakeCanvasModel("pairs", CanvasBackbone::kPairs, pairs),
+      MakeCanvasModel("two_stream_relative", BackboneXlnet, TwoStreamForm()),
+      MakeCanvasModel("two_stream_llama", MakeLlama, TwoStreamForm()),
+      MakeCanvasModel("pairs", BackbonePairs, pairs),
   };
 }
 
@@ -200,6 +186,7 @@ inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
     choose("guidance", options.guidance, Numbers{0, 0, 1.3});
   choose("threshold", options.threshold, Numbers{0.1, 0.25, 0.9});
   choose("group_length", options.group_len, Counts{1, 2, 3});
+  choose("draft", options.draft, Counts{0, 1, 2, 5});
   choose("random_order", options.random_order, either);
   const bool is_by_chance = method == WriteMethod::kBlocks && options.steps > 0;
   if (!options.origin && !is_by_chance) choose("end_last", options.delay_end, either);
@@ -213,18 +200,11 @@ inline std::string Described(const WriteOptions& options) {
                       options.block_len, " confidence ", EnumName(options.confidence), " origin ",
                       options.origin, " order temperature ", options.order_temperature,
                       " guidance ", options.guidance, " threshold ", options.threshold, " group ",
-                      options.group_len, " random order ", options.random_order, " delay end ",
-                      options.delay_end, " literal ", options.literal, " stop at end ",
-                      options.stop_at_end, " temperature ", options.draw.cuts.temperature,
-                      " top k ", options.draw.cuts.top_k, " top p ", options.draw.cuts.top_p,
-                      " banned ", options.draw.banned.size());
-}
-
-// Writes on a backend; the same weights in the model's dtype.
-inline std::vector<WrittenText> WriteOn(kernels::Backend& backend, const CanvasModel& model,
-                                        const std::vector<Canvas>& canvases,
-                                        const WriteOptions& options) {
-  return WriteBlanks(*StoredModel(model, backend), canvases, options, NobodyListens).value();
+                      options.group_len, " draft ", options.Draft(), " random order ",
+                      options.random_order, " delay end ", options.delay_end, " literal ",
+                      options.literal, " stop at end ", options.stop_at_end, " temperature ",
+                      options.draw.cuts.temperature, " top k ", options.draw.cuts.top_k, " top p ",
+                      options.draw.cuts.top_p, " banned ", options.draw.banned.size());
 }
 
 // Expects the same tokens in the same order, and numbers that differ by no more than `bound`.
@@ -244,22 +224,29 @@ inline void ExpectSameText(const WrittenText& a, const WrittenText& b, double bo
   }
 }
 
+inline void ExpectSameTexts(const std::vector<WrittenText>& some,
+                            const std::vector<WrittenText>& expected, double bound = 0) {
+  ASSERT_EQ(some.size(), expected.size());
+  for (size_t n = 0; n < some.size(); ++n) {
+    SCOPED_TRACE(n);
+    ExpectSameText(some[n], expected[n], bound);
+  }
+}
+
 // Expects that each text is plain(canvas) but for rounding; how many ended before all blanks were
 // written.
 template <typename Plain>
 int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& canvases,
                          const WriteOptions& options, const Plain& plain) {
   SCOPED_TRACE(Described(options));
-  const std::vector<WrittenText> written = WriteOn(SharedReference(), model, canvases, options);
+  const std::vector<WrittenText> written = Write(model, canvases, options);
   EXPECT_EQ(written.size(), canvases.size());
   int64_t ended = 0;
   for (size_t n = 0; n < canvases.size() && !::testing::Test::HasFailure(); ++n) {
     SCOPED_TRACE(n);
     const WrittenText expected = plain(canvases[n]);
     ExpectSameText(written[n], expected, 1e-12);
-    const std::vector<int32_t>& tokens = canvases[n].tokens;
-    const auto blanks = std::count(tokens.begin(), tokens.end(), kBlank);
-    ended += static_cast<int64_t>(expected.written.size()) < blanks ? 1 : 0;
+    ended += expected.written.size() < BlanksOf(canvases[n].tokens).size() ? 1 : 0;
   }
   return ended;
 }
@@ -281,8 +268,7 @@ inline std::vector<bool> BannedAt(const CanvasModel& model, const Canvas& canvas
 inline bool EndText(const Canvas& canvas, int32_t end_token, std::vector<int32_t>& text) {
   const auto blank = std::find(text.begin(), text.end(), kBlank);
   auto first = text.begin();
-  for (size_t i = 0; i < canvas.tokens.size(); ++i)
-    if (canvas.tokens[i] != kBlank) first = text.begin() + static_cast<int64_t>(i) + 1;
+  for (const int64_t position : GivenOf(canvas.tokens)) first = text.begin() + position + 1;
   if (first >= blank || std::find(first, blank, end_token) == blank) return false;
   std::replace(text.begin(), text.end(), kBlank, end_token);
   return true;

@@ -62,8 +62,7 @@ TEST(DamagedWeightsTest, EveryLikelihoodEndsWithAnError) {
 
 // The text whose token has no embedding, and no other.
 TEST(DamagedWeightsTest, OnlyTheRowsThatItReachesAreRefused) {
-  CanvasModel model = MakeCanvasModel("token", CanvasBackbone::kLlama,
-                                      {.family = CanvasFamily::kMasked, .seq_len = 16});
+  CanvasModel model = MakeCanvasModel("token", MakeLlama, MaskedForm());
   constexpr int32_t kDamaged = 7;
   const ParameterLayout layout(model.model, model.vocab_size);
   model.weights[layout.Find("transformer.word_embedding.weight").offset +

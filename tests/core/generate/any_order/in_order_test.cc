@@ -18,17 +18,8 @@ RandomStream OrderDraws(const Canvas& canvas, const WriteOptions& options, uint6
   return {options.draw.seed, RandomPurpose::kWritingOrder, number, canvas.stream};
 }
 
-// Fisher and Yates, from the back.
-void ShufflePlain(RandomStream random, std::vector<int64_t>& values) {
-  for (size_t left = values.size(); left > 1; --left)
-    std::swap(values[left - 1], values[random.Below64(left)]);
-}
-
 PlainOrder OrderPlain(const CanvasForm& form, const Canvas& canvas, const WriteOptions& options) {
-  std::vector<int64_t> given;
-  std::vector<int64_t> blanks;
-  for (size_t i = 0; i < canvas.tokens.size(); ++i)
-    (canvas.tokens[i] == kBlank ? blanks : given).push_back(static_cast<int64_t>(i));
+  std::vector<int64_t> given = GivenOf(canvas.tokens), blanks = BlanksOf(canvas.tokens);
   const bool is_eso = form.family == CanvasFamily::kEso;
   if (is_eso) ShufflePlain(OrderDraws(canvas, options, 1), given);
   if (is_eso || options.random_order) ShufflePlain(OrderDraws(canvas, options, 0), blanks);

@@ -43,10 +43,7 @@ std::vector<MethodCase> MethodCases() {
     if (names.insert(model.name).second) models.push_back(model);
   std::vector<MethodCase> cases;
   for (const CanvasModel& model : models) {
-    for (const WriteMethod method : MethodsOf(model.form)) {
-      if (method == WriteMethod::kSpeculative || method == WriteMethod::kBurst) continue;
-      cases.push_back({model, method});
-    }
+    for (const WriteMethod method : MethodsOf(model.form)) cases.push_back({model, method});
   }
   return cases;
 }
@@ -84,10 +81,9 @@ class KeptKeysTest : public ::testing::TestWithParam<MethodCase> {
   }
   bool has_kept_keys() const {
     const CanvasFamily family = GetParam().model.form.family;
-    const bool unmasks_two_streams = family == CanvasFamily::kTwoStream &&
-                                     GetParam().method != WriteMethod::kSequential &&
-                                     GetParam().method != WriteMethod::kGroups;
-    return family != CanvasFamily::kMasked && !unmasks_two_streams;
+    // Of two streams what is written by confidence has none.
+    return family == CanvasFamily::kTwoStream ? GetParam().method != WriteMethod::kResample
+                                              : family != CanvasFamily::kMasked;
   }
 };
 
@@ -99,10 +95,9 @@ TEST_P(KeptKeysTest, TextsHaveTheBitsOfRecomputedOnes) {
     WriteOptions options = Options(random);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
     SCOPED_TRACE(Described(options));
-    const std::vector<WrittenText> kept = WriteOn(SharedReference(), model, canvases, options);
+    const std::vector<WrittenText> kept = Write(model, canvases, options);
     options.recompute = true;
-    const std::vector<WrittenText> again = WriteOn(SharedReference(), model, canvases, options);
-    for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(kept[n], again[n], 0);
+    ExpectSameTexts(Write(model, canvases, options), kept);
     if (HasFailure()) return;
   }
 }
@@ -114,12 +109,9 @@ TEST_P(KeptKeysTest, TextsDoNotDependOnTheirCompany) {
     const WriteOptions options = OptionsWithCache(random);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
     SCOPED_TRACE(Described(options));
-    const std::vector<WrittenText> together = WriteOn(SharedReference(), model, canvases, options);
-    for (size_t n = 0; n < canvases.size(); ++n) {
-      const std::vector<WrittenText> alone =
-          WriteOn(SharedReference(), model, {canvases[n]}, options);
-      ExpectSameText(together[n], alone[0], 0);
-    }
+    std::vector<WrittenText> alone;
+    for (const Canvas& canvas : canvases) alone.push_back(Write(model, {canvas}, options)[0]);
+    ExpectSameTexts(Write(model, canvases, options), alone);
     if (HasFailure()) return;
   }
 }
@@ -142,10 +134,10 @@ TEST_P(KeptKeysTest, InSinglePrecisionOnlyRoundingDiffers) {
   for (int round = 0; round < 6; ++round) {
     WriteOptions options = Options(random);
     const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
-    const std::vector<WrittenText> texts = WriteOn(SharedReference(), model, canvases, options);
-    const std::vector<WrittenText> kept_texts = WriteOn(*cpu, single, canvases, options);
+    const std::vector<WrittenText> texts = Write(model, canvases, options);
+    const std::vector<WrittenText> kept_texts = Write(single, canvases, options, *cpu);
     options.recompute = true;
-    const std::vector<WrittenText> again_texts = WriteOn(*cpu, single, canvases, options);
+    const std::vector<WrittenText> again_texts = Write(single, canvases, options, *cpu);
     ExpectSameTokens(kept_texts, texts);
     ExpectSameTokens(again_texts, texts);
     if (HasFailure()) return;
@@ -163,14 +155,10 @@ TEST_P(KeptKeysTest, ThreadsAndTheMemorysPlaceChangeNoBit) {
   RandomStream random(64, RandomPurpose::kPairs, 0, 0);
   const WriteOptions options = OptionsWithCache(random);
   const std::vector<Canvas> canvases = RandomCanvases(model, random);
-  const std::vector<WrittenText> one = WriteOn(*CpuOf(1), model, canvases, options);
-  const std::vector<WrittenText> two = WriteOn(*CpuOf(2), model, canvases, options);
+  const std::vector<WrittenText> one = Write(model, canvases, options, *CpuOf(1));
   FencedBackend fenced(CpuOf(1));
-  const std::vector<WrittenText> apart = WriteOn(fenced, model, canvases, options);
-  for (size_t n = 0; n < canvases.size(); ++n) {
-    ExpectSameText(one[n], two[n], 0);
-    ExpectSameText(one[n], apart[n], 0);
-  }
+  ExpectSameTexts(Write(model, canvases, options, *CpuOf(2)), one);
+  ExpectSameTexts(Write(model, canvases, options, fenced), one);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, KeptKeysTest, ::testing::ValuesIn(MethodCases()),
@@ -186,9 +174,9 @@ TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
     RandomStream random(65, RandomPurpose::kPairs, 0, 0);
     const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
     const WriteOptions options = {.method = MethodsOf(model.form).front()};
-    const std::vector<WrittenText> exact = WriteOn(SharedReference(), model, canvases, options);
-    const std::vector<WrittenText> cpu = WriteOn(*CpuOf(2), single, canvases, options);
-    const std::vector<WrittenText> gpu = WriteOn(*MakeEmulatedGpu(), single, canvases, options);
+    const std::vector<WrittenText> exact = Write(model, canvases, options);
+    const std::vector<WrittenText> cpu = Write(single, canvases, options, *CpuOf(2));
+    const std::vector<WrittenText> gpu = Write(single, canvases, options, *MakeEmulatedGpu());
     ExpectSameTokens(gpu, exact);
     ExpectSameTokens(cpu, exact);
     EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
@@ -217,11 +205,10 @@ TEST_P(BlockCacheTest, OfOneLayerIsExact) {
       options.block_len = OneOf<int64_t>({1, 3, 4}, random);
       SCOPED_TRACE(Described(options));
       const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
-      const std::vector<WrittenText> none = WriteOn(SharedReference(), model, canvases, options);
+      const std::vector<WrittenText> none = Write(model, canvases, options);
       for (const BlockCache cache : {BlockCache::kPrefix, BlockCache::kDual}) {
         options.cache = cache;
-        const std::vector<WrittenText> kept = WriteOn(SharedReference(), model, canvases, options);
-        for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(kept[n], none[n], 1e-12);
+        ExpectSameTexts(Write(model, canvases, options), none, 1e-12);
         if (HasFailure()) return;
       }
     }
@@ -238,7 +225,7 @@ TEST_P(BlockCacheTest, IsExactInABlocksFirstPassAndApproximateAfterIt) {
     options.cache = cache;
     Canvas canvas = {.tokens = std::vector<int32_t>(13, kBlank), .stream = 3};
     canvas.tokens[0] = 7;
-    const WrittenText written = WriteOn(SharedReference(), model, {canvas}, options)[0];
+    const WrittenText written = Write(model, {canvas}, options)[0];
     ASSERT_EQ(written.written.size(), 12u);
     PlainPass pass(model);
     std::vector<int32_t> text = canvas.tokens;
@@ -266,25 +253,23 @@ class WindowTest : public ::testing::Test {
   static constexpr int64_t kBlock = 4;
 
   // With kept and with recomputed keys.
-  void Write(int64_t num_layers) {
-    CanvasModel model = MakeCanvasModel(
-        "window", CanvasBackbone::kLlama,
-        {.family = CanvasFamily::kBlocks, .seq_len = 3 * kBlock, .block_len = kBlock});
+  void WriteBoth(int64_t num_layers) {
+    CanvasModel model = MakeCanvasModel("window", MakeLlama, BlocksForm(kBlock, false, 3 * kBlock));
     model.model.num_layers = num_layers;
     model.weights = InitialWeights(model.model, model.vocab_size, 45);
     const std::vector<Canvas> canvases = {
         {.tokens = std::vector<int32_t>(5 * kBlock - 1, kBlank), .stream = 5}};
     WriteOptions options = {.method = WriteMethod::kBlocks};
-    kept_ = WriteOn(SharedReference(), model, canvases, options)[0];
+    kept_ = Write(model, canvases, options)[0];
     options.recompute = true;
-    again_ = WriteOn(SharedReference(), model, canvases, options)[0];
+    again_ = Write(model, canvases, options)[0];
   }
 
   WrittenText kept_, again_;
 };
 
 TEST_F(WindowTest, KeptKeysAreExactUntilItSlides) {
-  Write(2);
+  WriteBoth(2);
   ASSERT_EQ(kept_.written.size(), again_.written.size());
   double most = 0;
   for (size_t i = 0; i < kept_.written.size(); ++i) {
@@ -300,7 +285,7 @@ TEST_F(WindowTest, KeptKeysAreExactUntilItSlides) {
 }
 
 TEST_F(WindowTest, InOneLayerKeptKeysHaveSeenNothing) {
-  Write(1);
+  WriteBoth(1);
   ExpectSameText(kept_, again_, 0);
 }
 

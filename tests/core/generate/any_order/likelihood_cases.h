@@ -23,7 +23,7 @@ inline constexpr double kDoubleBound = 1e-12;
 struct Case {
   std::string name;
   std::string objective;
-  void (*backbone)(ModelConfig&);
+  Backbone backbone;
   AnyOrderConfig config = {};
 
   CanvasModel Make() const { return CanvasModelOf(name, objective, backbone, config); }
@@ -31,16 +31,10 @@ struct Case {
 inline void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 
 inline AnyOrderConfig BlocksOf(int64_t block_len, bool shifted = false) {
-  AnyOrderConfig config;
-  config.block_len = block_len;
-  config.shifted_readout = config.keep_first_token = shifted;
-  return config;
+  return {.keep_first_token = shifted, .shifted_readout = shifted, .block_len = block_len};
 }
 inline AnyOrderConfig Eso(EsoForm form, double share) {
-  AnyOrderConfig config;
-  config.eso_form = form;
-  config.diffusion_share = share;
-  return config;
+  return {.eso_form = form, .diffusion_share = share};
 }
 
 inline absl::StatusOr<std::vector<LogLikelihood>> TryScore(
@@ -93,8 +87,7 @@ inline int32_t LikeliestOf(const std::vector<double>& logits) {
 struct Asked {
   explicit Asked(const ScoredText& text) : blank(text.tokens) {
     for (const int64_t position : text.asked) blank[position] = kBlank;
-    for (size_t i = 0; i < blank.size(); ++i)
-      if (blank[i] != kBlank) given.push_back({static_cast<int64_t>(i), blank[i]});
+    for (const int64_t position : GivenOf(blank)) given.push_back({position, blank[position]});
   }
   std::vector<int32_t> blank;
   std::vector<PlacedToken> given;

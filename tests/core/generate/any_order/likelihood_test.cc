@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/core/generate/any_order/counting_backend.h"
 #include "tests/core/generate/any_order/likelihood_cases.h"
+#include "tests/core/network/counting_backend.h"
 #include "tests/testing/status_matchers.h"
 
 namespace anyorder::testing::likelihood_test {
@@ -98,8 +98,7 @@ TEST_P(ExactLikelihoodTest, GreedyTextsAreThoseThatWritingGives) {
     for (const ScoredText& text : texts) canvases.push_back({.tokens = Asked(text).blank});
     const WriteOptions options = {.method = WriteMethod::kSequential,
                                   .draw = {.cuts = {.temperature = 0}}};
-    const std::vector<WrittenText> written =
-        WriteBlanks(*StoredModel(model_), canvases, options, NobodyListens).value();
+    const std::vector<WrittenText> written = Write(model_, canvases, options);
     for (size_t n = 0; n < texts.size(); ++n) EXPECT_EQ(written[n].tokens, texts[n].tokens);
   }
   for (const LogLikelihood& score : Score(model_, texts)) EXPECT_TRUE(score.is_greedy);
@@ -252,10 +251,9 @@ TEST(LikelihoodRefusalTest, SaysWhatTheNetworkCannotSay) {
   ExpectRefused(CanvasModelOf("dream", "masked_diffusion", BackboneRope, BlocksOf(4, true)), front,
                 first);
   // A prompt is always there, so that its first token was never predicted.
-  AnyOrderConfig shifted;
-  shifted.shifted_readout = true;
-  ExpectRefused(CanvasModelOf("dream_sft", "masked_diffusion_sft", BackboneRope, shifted), front,
-                first);
+  ExpectRefused(
+      CanvasModelOf("dream_sft", "masked_diffusion_sft", BackboneRope, {.shifted_readout = true}),
+      front, first);
   // Of pairs one given token is enough, wherever it stands.
   EXPECT_TRUE(TryScore(CanvasModelOf("sigma", "sigma_gpt", BackbonePairs), {front}).ok());
   ScoredText longer{.tokens = std::vector<int32_t>(17, 2), .asked = {15, 16}};

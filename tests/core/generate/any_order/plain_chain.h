@@ -35,24 +35,10 @@ inline std::vector<double> ReadNext(PlainPass& pass, CanvasForm form,
   return ReadGroup(pass, form, order, text, known.size(), known.size() + 1).front();
 }
 
-// Backbones for CanvasModelOf.
-inline void BackboneXlnet(ModelConfig&) {}
-inline void BackboneRope(ModelConfig& model) {
-  model.positions = Positions::kRope;
-  model.rope_base = 50.0;
-  model.segments = Segments::kNone;
-  model.layer_norm = LayerNormPlace::kPre;
-}
-inline void BackboneLearned(ModelConfig& model) { model = SmallLearnedModel(); }
-inline void BackbonePairs(ModelConfig& model) {
-  model = SmallLearnedModel();
-  model.positions = Positions::kLearnedPairs;
-}
-
 // What the objective's networks are to methods that write; five tokens, of which 1 ends a text and
 // 4 is the mask.
 inline CanvasModel CanvasModelOf(const std::string& name, const std::string& objective,
-                                 void (*backbone)(ModelConfig&), const AnyOrderConfig& config = {},
+                                 Backbone backbone, const AnyOrderConfig& config = {},
                                  uint64_t seed = 61) {
   CanvasModel made{.name = name, .model = SmallModel(), .form = {}, .vocab_size = 5, .weights = {}};
   made.model.mem_len = 0;

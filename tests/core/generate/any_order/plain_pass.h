@@ -21,6 +21,17 @@
 
 namespace anyorder::testing {
 
+// Makes another network of SmallModel().
+using Backbone = void (*)(ModelConfig&);
+inline void BackboneXlnet(ModelConfig&) {}
+inline void BackboneRope(ModelConfig& model) {
+  SetKeys("positions = rope, rope_base = 50, segments = none, layer_norm = pre", model);
+}
+inline void BackboneLearned(ModelConfig& model) { model = SmallLearnedModel(); }
+inline void BackbonePairs(ModelConfig& model) {
+  model = With(SmallLearnedModel(), "positions = learned_pairs");
+}
+
 // A small network that writes, and how it reads a canvas.
 struct CanvasModel {
   std::string name;
@@ -48,6 +59,36 @@ class StoredModel {
   DeviceVector weights_;
   WritingModel writing_;
 };
+
+inline std::vector<WrittenText> Write(const CanvasModel& model, const std::vector<Canvas>& canvases,
+                                      const WriteOptions& options,
+                                      kernels::Backend& backend = SharedReference(),
+                                      TokenListener listener = NobodyListens) {
+  return WriteBlanks(*StoredModel(model, backend), canvases, options, listener).value();
+}
+
+// Positions in a text, or in a part of it: of its blanks, and of the tokens that are given.
+inline std::vector<int64_t> BlanksOf(const std::vector<int32_t>& text, int64_t begin, int64_t end) {
+  std::vector<int64_t> blanks;
+  for (int64_t i = begin; i < std::min(end, std::ssize(text)); ++i)
+    if (text[i] == kBlank) blanks.push_back(i);
+  return blanks;
+}
+inline std::vector<int64_t> BlanksOf(const std::vector<int32_t>& text) {
+  return BlanksOf(text, 0, std::ssize(text));
+}
+inline std::vector<int64_t> GivenOf(const std::vector<int32_t>& text) {
+  std::vector<int64_t> given;
+  for (int64_t i = 0; i < std::ssize(text); ++i)
+    if (text[i] != kBlank) given.push_back(i);
+  return given;
+}
+
+// Fisher and Yates, from the back.
+inline void ShufflePlain(RandomStream random, std::vector<int64_t>& values) {
+  for (size_t left = values.size(); left > 1; --left)
+    std::swap(values[left - 1], values[random.Below64(left)]);
+}
 
 inline void PrintTo(const CanvasModel& value, std::ostream* out) { *out << value.name; }
 
@@ -219,8 +260,7 @@ inline LogitRows ReadBlanks(PlainPass& pass, const CanvasForm& form,
   std::vector<size_t> reads;
   const auto shift = static_cast<size_t>(form.shifted ? 1 : 0);
   if (form.family == CanvasFamily::kTwoStream) {
-    for (size_t i = 0; i < text.size(); ++i)
-      if (text[i] != kBlank) content.push_back({text[i], static_cast<int64_t>(i)});
+    for (const int64_t position : GivenOf(text)) content.push_back({text[position], position});
     for (const int64_t position : asked) {
       reads.push_back(content.size() + queries.size());
       queries.push_back({0, position});

@@ -7,14 +7,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <initializer_list>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "tests/core/generate/any_order/canvas_cases.h"
-#include "tests/core/generate/any_order/counting_backend.h"
 #include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/core/network/counting_backend.h"
 #include "tests/testing/fenced_backend.h"
 #include "tests/testing/forwarding_backend.h"
 
@@ -27,21 +28,23 @@ constexpr int64_t kMostPassing = 24;
 constexpr int64_t kSpan = 16;
 
 // Of a model that writes without queries, or in two streams.
-CanvasModel SlotModel(CanvasBackbone backbone, CanvasFamily family = CanvasFamily::kMasked,
+CanvasModel SlotModel(Backbone backbone, CanvasFamily family = CanvasFamily::kMasked,
                       int64_t vocab_size = 13) {
   return MakeCanvasModel("slots", backbone, {.family = family, .seq_len = 16}, vocab_size);
 }
 
 // A network on `backend`, and the weights that it reads.
 struct OpenSlots {
-  test::HostTensor weights;
+  DeviceVector weights;
   std::unique_ptr<SlotNetwork> network;
 
   OpenSlots(const CanvasModel& model, const SlotNetworkOptions& options,
             kernels::Backend& backend = SharedReference())
-      : weights(test::TensorOf(DType::kFloat64, model.weights)),
-        network(SlotNetwork::Create(model.model, model.vocab_size, weights.view(), options, backend)
-                    .value()) {}
+      : weights(backend, DType::kFloat64, std::ssize(model.weights)) {
+    weights.Assign(model.weights);
+    network = SlotNetwork::Create(model.model, model.vocab_size, weights.view(), options, backend)
+                  .value();
+  }
   SlotNetwork* operator->() const { return network.get(); }
 };
 
@@ -91,7 +94,7 @@ struct LaneWalk {
 };
 
 TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
-  for (const CanvasBackbone backbone : {CanvasBackbone::kRelative, CanvasBackbone::kLlama}) {
+  for (const Backbone backbone : {BackboneXlnet, MakeLlama}) {
     const CanvasModel model = SlotModel(backbone, CanvasFamily::kTwoStream);
     const OpenSlots kept(model, {.lanes = kSlotLanes, .key_slots = kMostKept, .span = kSpan});
     const OpenSlots again(
@@ -149,7 +152,7 @@ TEST(SlotNetworkTest, KeptKeysLanesAndRoundedRowsChangeNothing) {
 }
 
 TEST(SlotNetworkTest, KeysThatLanesShareAreNotCopiedAgain) {
-  const CanvasModel model = SlotModel(CanvasBackbone::kLlama, CanvasFamily::kTwoStream);
+  const CanvasModel model = SlotModel(MakeLlama, CanvasFamily::kTwoStream);
   CountingBackend backend(model.vocab_size);
   const OpenSlots network(model, {.lanes = 4, .key_slots = 8, .span = 16}, backend);
   const auto slots = [](std::initializer_list<int32_t> positions) {
@@ -174,9 +177,8 @@ TEST(SlotNetworkTest, KeysThatLanesShareAreNotCopiedAgain) {
 
 // Networks whose logits come in each of the ways that there are.
 std::vector<CanvasModel> ModelsOfEveryHead() {
-  const CanvasForm form{.family = CanvasFamily::kTwoStream, .seq_len = 16};
-  CanvasModel tied = MakeCanvasModel("tied", CanvasBackbone::kRelative, form);
-  CanvasModel head = MakeCanvasModel("head", CanvasBackbone::kLearned, form);
+  const CanvasModel tied = MakeCanvasModel("tied", BackboneXlnet, TwoStreamForm());
+  CanvasModel head = MakeCanvasModel("head", BackboneLearned, TwoStreamForm());
   head.model.mlm_head = true;
   CanvasModel adaptive = tied;
   adaptive.name = "adaptive";
@@ -191,27 +193,15 @@ std::vector<CanvasModel> ModelsOfEveryHead() {
   return models;
 }
 
-// A network on `backend` with room for the logits of `rows` rows.
-std::unique_ptr<SlotNetwork> WithLogitRows(const CanvasModel& model, const DeviceVector& weights,
-                                           int64_t rows, kernels::Backend& backend) {
-  return SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
-                             {.lanes = kSlotLanes,
-                              .key_slots = kMostKept,
-                              .span = kSpan,
-                              .logit_bytes = rows * model.vocab_size * SizeOf(DType::kFloat64)},
-                             backend)
-      .value();
-}
-
 // Rows of `passes` in the order of lanes and reads, or in the opposite one.
-LogitRows ReadAll(SlotNetwork& network, const std::vector<LanePass>& passes, bool goes_back) {
+LogitRows ReadAll(const OpenSlots& network, const std::vector<LanePass>& passes, bool goes_back) {
   std::vector<std::pair<int64_t, int64_t>> reads;
   for (size_t lane = 0; lane < passes.size(); ++lane)
     for (size_t i = 0; i < passes[lane].reads.size(); ++i) reads.emplace_back(lane, i);
   if (goes_back) std::reverse(reads.begin(), reads.end());
   LogitRows rows;
   for (const auto& [lane, read] : reads)
-    EXPECT_TRUE(network.ReadRow(lane, read, &rows.emplace_back()).ok());
+    EXPECT_TRUE(network->ReadRow(lane, read, &rows.emplace_back()).ok());
   if (goes_back) std::reverse(rows.begin(), rows.end());
   return rows;
 }
@@ -222,11 +212,16 @@ TEST(SlotNetworkTest, LogitsOfFewRowsAtATimeHaveTheSameBits) {
     FencedBackend fenced(kernels::MakeReferenceBackend());
     for (kernels::Backend* const backend :
          {&SharedReference(), static_cast<kernels::Backend*>(&fenced)}) {
-      DeviceVector weights(*backend, DType::kFloat64, static_cast<int64_t>(model.weights.size()));
-      weights.Assign(model.weights);
-      std::vector<std::unique_ptr<SlotNetwork>> networks;
-      for (const int64_t rows : {1000, 1, 3})
-        networks.push_back(WithLogitRows(model, weights, rows, *backend));
+      std::deque<OpenSlots> networks;
+      for (const int64_t rows : {1000, 1, 3}) {
+        networks.emplace_back(
+            model,
+            SlotNetworkOptions{.lanes = kSlotLanes,
+                               .key_slots = kMostKept,
+                               .span = kSpan,
+                               .logit_bytes = rows * model.vocab_size * SizeOf(DType::kFloat64)},
+            *backend);
+      }
       RandomStream random(72, RandomPurpose::kPairs, 0, 0);
       std::vector<LaneWalk> lanes(kSlotLanes);
       for (int round = 0; round < 12; ++round) {
@@ -235,12 +230,11 @@ TEST(SlotNetworkTest, LogitsOfFewRowsAtATimeHaveTheSameBits) {
           walk.Next(model, random);
           passes.push_back(walk.pass);
         }
-        for (const std::unique_ptr<SlotNetwork>& network : networks)
-          ASSERT_TRUE(network->Run(passes).ok());
-        const LogitRows expected = ReadAll(*networks[0], passes, /*goes_back=*/false);
-        for (const std::unique_ptr<SlotNetwork>& network : networks) {
-          EXPECT_EQ(ReadAll(*network, passes, /*goes_back=*/false), expected) << round;
-          EXPECT_EQ(ReadAll(*network, passes, /*goes_back=*/true), expected) << round;
+        for (const OpenSlots& network : networks) ASSERT_TRUE(network->Run(passes).ok());
+        const LogitRows expected = ReadAll(networks[0], passes, /*goes_back=*/false);
+        for (const OpenSlots& network : networks) {
+          EXPECT_EQ(ReadAll(network, passes, /*goes_back=*/false), expected) << round;
+          EXPECT_EQ(ReadAll(network, passes, /*goes_back=*/true), expected) << round;
         }
       }
     }
@@ -258,7 +252,7 @@ std::vector<LanePass> TwoLanesOf(int64_t reads) {
 TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
   constexpr int64_t kManyTokens = 50'000;
   constexpr int64_t kRowBytes = kManyTokens * SizeOf(DType::kFloat64);
-  const CanvasModel model = SlotModel(CanvasBackbone::kLlama, CanvasFamily::kMasked, kManyTokens);
+  const CanvasModel model = SlotModel(MakeLlama, CanvasFamily::kMasked, kManyTokens);
   const auto bytes_of = [&](int64_t reads, int64_t logit_bytes) {
     CountingBackend backend(kManyTokens);
     const OpenSlots network(
@@ -277,7 +271,7 @@ TEST(SlotNetworkTest, MemoryOfLogitsDoesNotGrowWithReads) {
 }
 
 TEST(SlotNetworkTest, LogitsAreMadeOnceIfRowsAreReadInOrder) {
-  const CanvasModel model = SlotModel(CanvasBackbone::kLlama);
+  const CanvasModel model = SlotModel(MakeLlama);
   for (const int64_t rows : {1, 5}) {
     CountingBackend backend(model.vocab_size);
     const OpenSlots network(model,
@@ -290,7 +284,7 @@ TEST(SlotNetworkTest, LogitsAreMadeOnceIfRowsAreReadInOrder) {
     const std::vector<LanePass> passes = TwoLanesOf(10);
     ASSERT_TRUE(network->Run(passes).ok());
     EXPECT_EQ(backend.logit_rows(), 0);
-    ReadAll(*network.network, passes, /*goes_back=*/false);
+    ReadAll(network, passes, /*goes_back=*/false);
     EXPECT_EQ(backend.logit_rows(), 20);
   }
 }
@@ -309,7 +303,7 @@ class RefusingBackend final : public ForwardingBackend {
 
 TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
   RefusingBackend backend;
-  const OpenSlots network(SlotModel(CanvasBackbone::kLlama),
+  const OpenSlots network(SlotModel(MakeLlama),
                           {.lanes = 1, .key_slots = 8, .span = 16, .cached = false}, backend);
   const auto run = [&](int64_t slots, std::vector<double>* logits) {
     LanePass pass;
@@ -330,7 +324,7 @@ TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
 }
 
 TEST(SlotNetworkTest, SaysThatPositionsWereNotLearned) {
-  const CanvasModel model = SlotModel(CanvasBackbone::kLearned);
+  const CanvasModel model = SlotModel(BackboneLearned);
   const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
   ExpectTooLong(SlotNetwork::Create(model.model, model.vocab_size, weights.view(),
                                     {.lanes = 1, .key_slots = 17, .span = 17}, SharedReference())

@@ -35,7 +35,7 @@ constexpr double kDoubleBound = 1e-12;
 struct Case {
   std::string name;
   std::string objective;
-  void (*backbone)(ModelConfig&);
+  Backbone backbone;
   WriteMethod method = WriteMethod::kSpeculative;
 
   CanvasModel Make() const { return CanvasModelOf(name, objective, backbone); }
@@ -48,13 +48,6 @@ std::vector<Case> AllCases() {
           {"as_arm_rope", "as_arm", BackboneRope},
           {"sigma_gpt", "sigma_gpt", BackbonePairs},
           {"sigma_gpt_burst", "sigma_gpt", BackbonePairs, WriteMethod::kBurst}};
-}
-
-std::vector<WrittenText> Write(const CanvasModel& model, const std::vector<Canvas>& canvases,
-                               const WriteOptions& options,
-                               kernels::Backend& backend = SharedReference(),
-                               TokenListener listener = NobodyListens) {
-  return WriteBlanks(*StoredModel(model, backend), canvases, options, listener).value();
 }
 
 // Texts of 3 to 9 tokens, blank at random; the first ones wholly blank where that may be.
@@ -84,18 +77,12 @@ class PlainWriter {
         options_(options),
         canvas_(canvas),
         tokens_(canvas.tokens),
-        is_banned_(options.draw.banned.begin(), options.draw.banned.end()) {
+        is_banned_(options.draw.banned.begin(), options.draw.banned.end()),
+        blanks_(BlanksOf(tokens_)) {
     is_banned_.resize(kVocab);
-    for (size_t i = 0; i < tokens_.size(); ++i) {
-      const auto position = static_cast<int64_t>(i);
-      if (tokens_[i] == kBlank) {
-        blanks_.push_back(position);
-      } else {
-        known_.push_back({position, tokens_[i]});
-      }
-    }
+    for (const int64_t position : GivenOf(tokens_)) known_.push_back({position, tokens_[position]});
     num_given_ = known_.size();
-    if (options.random_order) Shuffle(Stream(RandomPurpose::kWritingOrder, 0, 0));
+    if (options.random_order) ShufflePlain(Stream(RandomPurpose::kWritingOrder, 0, 0), blanks_);
   }
 
   WrittenText Write() {
@@ -119,13 +106,9 @@ class PlainWriter {
   RandomStream Decision(int64_t position) const {
     return Stream(RandomPurpose::kWritingOrder, round_, position);
   }
-  void Shuffle(RandomStream draws) {
-    for (size_t left = blanks_.size(); left > 1; --left)
-      std::swap(blanks_[left - 1], blanks_[draws.Below64(left)]);
-  }
   void ShuffleAnew(int64_t order) {
     std::sort(blanks_.begin(), blanks_.end());
-    Shuffle(Decision(static_cast<int64_t>(tokens_.size()) + order));
+    ShufflePlain(Decision(static_cast<int64_t>(tokens_.size()) + order), blanks_);
   }
   PlainChoice Of(const std::vector<double>& logits) const {
     return {options_.draw.cuts, logits, is_banned_};
@@ -138,11 +121,13 @@ class PlainWriter {
     return Of(Logits(known_, position)).Draw(draws.Uniform());
   }
   void Put(int64_t position, int32_t token) {
-    const double log_prob = LogOfSoftmax(Logits(known_, position), token);
+    const std::vector<double> logits = Logits(known_, position);
+    const double log_prob = LogOfSoftmax(logits, token);
     tokens_[position] = token;
     known_.push_back({position, token});
     blanks_.erase(std::find(blanks_.begin(), blanks_.end(), position));
-    result_.written.push_back({result_.passes, position, token, log_prob, 0});
+    const PlainChoice whole(TokenCuts(), logits, is_banned_);
+    result_.written.push_back({result_.passes, position, token, log_prob, whole.Of(token)});
     result_.log_prob += log_prob;
     if (options_.stop_at_end && EndText(canvas_, kEnd, tokens_)) blanks_.clear();
   }
@@ -229,30 +214,6 @@ class PlainWriter {
   WrittenText result_;
 };
 
-void ExpectSameWriting(const WrittenText& some, const WrittenText& expected, double bound) {
-  EXPECT_EQ(some.tokens, expected.tokens);
-  EXPECT_EQ(some.passes, expected.passes);
-  EXPECT_NEAR(some.log_prob, expected.log_prob, bound * (1 + std::abs(expected.log_prob)));
-  ASSERT_EQ(some.written.size(), expected.written.size());
-  for (size_t i = 0; i < some.written.size(); ++i) {
-    EXPECT_EQ(some.written[i].position, expected.written[i].position) << i;
-    EXPECT_EQ(some.written[i].token, expected.written[i].token) << i;
-    EXPECT_EQ(some.written[i].pass, expected.written[i].pass) << i;
-    EXPECT_NEAR(some.written[i].log_prob, expected.written[i].log_prob,
-                bound * (1 + std::abs(expected.written[i].log_prob)))
-        << i;
-  }
-}
-
-void ExpectSameBits(const std::vector<WrittenText>& some,
-                    const std::vector<WrittenText>& expected) {
-  ASSERT_EQ(some.size(), expected.size());
-  for (size_t n = 0; n < some.size(); ++n) {
-    SCOPED_TRACE(n);
-    ExpectSameText(some[n], expected[n], 0);
-  }
-}
-
 class SpeculativeTest : public ::testing::TestWithParam<Case> {
  protected:
   SpeculativeTest() {
@@ -288,8 +249,8 @@ TEST_P(SpeculativeTest, EqualsItsDefinitionTokenForToken) {
     const std::vector<WrittenText> texts = Write(model_, canvases, options);
     for (size_t n = 0; n < texts.size(); ++n) {
       SCOPED_TRACE(n);
-      ExpectSameWriting(texts[n], PlainWriter(model_, pass, canvases[n], options).Write(),
-                        kDoubleBound);
+      ExpectSameText(texts[n], PlainWriter(model_, pass, canvases[n], options).Write(),
+                     kDoubleBound);
       EXPECT_LE(texts[n].passes, static_cast<int64_t>(texts[n].written.size()));
       tokens += static_cast<int64_t>(texts[n].written.size());
       passes += texts[n].passes;
@@ -308,51 +269,7 @@ TEST_P(SpeculativeTest, OneGuessARoundIsOneTokenAfterTheOther) {
     const std::vector<WrittenText> texts = Write(model_, canvases, options);
     options.method = WriteMethod::kSequential;
     options.draft.reset();
-    const std::vector<WrittenText> expected = Write(model_, canvases, options);
-    for (size_t n = 0; n < texts.size(); ++n) {
-      SCOPED_TRACE(n);
-      ExpectSameWriting(texts[n], expected[n], kDoubleBound);
-    }
-  }
-}
-
-TEST_P(SpeculativeTest, KeptKeysDoNotChangeABit) {
-  for (WriteOptions options : Variants()) {
-    const std::vector<Canvas> canvases = RandomCanvases(model_.form, 12, 5);
-    const std::vector<WrittenText> kept = Write(model_, canvases, options);
-    options.recompute = true;
-    ExpectSameBits(kept, Write(model_, canvases, options));
-  }
-}
-
-TEST_P(SpeculativeTest, TextsDoNotDependOnTheirCompany) {
-  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 9, 6);
-  for (const WriteOptions& options : Variants()) {
-    std::vector<WrittenText> alone;
-    for (const Canvas& canvas : canvases) alone.push_back(Write(model_, {canvas}, options).front());
-    ExpectSameBits(Write(model_, canvases, options), alone);
-  }
-}
-
-TEST_P(SpeculativeTest, ThreadsDoNotChangeABit) {
-  model_.model.dtype = ComputeType::kFloat32;
-  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 9, 7);
-  const auto one = kernels::MakeCpuBackend({.num_threads = 1}).value();
-  const auto three = kernels::MakeCpuBackend({.num_threads = 3}).value();
-  ExpectSameBits(Write(model_, canvases, options_, *three),
-                 Write(model_, canvases, options_, *one));
-}
-
-TEST_P(SpeculativeTest, ListenersHearEveryTokenOnce) {
-  const std::vector<Canvas> canvases = RandomCanvases(model_.form, 5, 8);
-  std::vector<std::vector<int64_t>> heard(canvases.size());
-  const std::vector<WrittenText> texts = Write(
-      model_, canvases, options_, SharedReference(),
-      [&](int64_t text, const WrittenToken& token) { heard[text].push_back(token.position); });
-  for (size_t n = 0; n < texts.size(); ++n) {
-    std::vector<int64_t> written;
-    for (const WrittenToken& token : texts[n].written) written.push_back(token.position);
-    EXPECT_EQ(heard[n], written);
+    ExpectSameTexts(texts, Write(model_, canvases, options), kDoubleBound);
   }
 }
 
@@ -362,14 +279,9 @@ using Distribution = TextWeights;
 Distribution ChainDistribution(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
                                const DrawOptions& draw, const std::vector<size_t>& order) {
   std::vector<PlacedToken> given;
-  std::vector<int64_t> blanks;
-  for (size_t i = 0; i < canvas.tokens.size(); ++i) {
-    if (canvas.tokens[i] == kBlank) {
-      blanks.push_back(static_cast<int64_t>(i));
-    } else {
-      given.push_back({static_cast<int64_t>(i), canvas.tokens[i]});
-    }
-  }
+  for (const int64_t position : GivenOf(canvas.tokens))
+    given.push_back({position, canvas.tokens[position]});
+  const std::vector<int64_t> blanks = BlanksOf(canvas.tokens);
   std::vector<bool> is_banned(draw.banned.begin(), draw.banned.end());
   is_banned.resize(kVocab);
   Distribution result;
@@ -414,8 +326,7 @@ ChiSquare Compare(const std::vector<WrittenText>& texts, const Canvas& canvas,
   Distribution seen;
   for (const WrittenText& text : texts) {
     std::vector<int32_t> filling;
-    for (size_t i = 0; i < canvas.tokens.size(); ++i)
-      if (canvas.tokens[i] == kBlank) filling.push_back(text.tokens[i]);
+    for (const int64_t position : BlanksOf(canvas.tokens)) filling.push_back(text.tokens[position]);
     seen[filling] += 1;
   }
   return CompareCounts(seen, expected);
@@ -494,12 +405,12 @@ TEST_F(LiteralBurstTest, EqualsItsDefinitionTokenForToken) {
       const std::vector<WrittenText> texts = Write(model_, canvases, options_);
       for (size_t n = 0; n < texts.size(); ++n) {
         SCOPED_TRACE(n);
-        ExpectSameWriting(texts[n], PlainWriter(model_, pass, canvases[n], options_).Write(),
-                          kDoubleBound);
+        ExpectSameText(texts[n], PlainWriter(model_, pass, canvases[n], options_).Write(),
+                       kDoubleBound);
       }
       WriteOptions again = options_;
       again.recompute = true;
-      ExpectSameBits(texts, Write(model_, canvases, again));
+      ExpectSameTexts(texts, Write(model_, canvases, again));
     }
   }
 }
@@ -531,12 +442,8 @@ TEST(SpeculativeDeviceTest, OnTheEmulatedGpuTextsAreTheSame) {
     const std::vector<WrittenText> expected = Write(model, canvases, options, *cpu);
     for (const bool recompute : {false, true}) {
       options.recompute = recompute;
-      const auto gpu = MakeEmulatedGpu();
-      const std::vector<WrittenText> texts = Write(model, canvases, options, *gpu);
-      for (size_t n = 0; n < texts.size(); ++n) {
-        // Sums of fp32 in another order, through two layers.
-        ExpectSameWriting(texts[n], expected[n], 1e-5);
-      }
+      // Sums of fp32 in another order, through two layers.
+      ExpectSameTexts(Write(model, canvases, options, *MakeEmulatedGpu()), expected, 1e-5);
     }
   }
 }

@@ -28,14 +28,8 @@ constexpr double kTrainingBound = 1e-12;                                      //
 class TrainingLane : public ::testing::TestWithParam<int64_t> {
  protected:
   void Build(const std::string& name, const AnyOrderConfig& config) {
-    model_ = SmallModel();
-    model_.mem_len = 0;
-    model_.dtype = ComputeType::kFloat64;
-    if (name == "sigma_gpt") {
-      model_ = SmallLearnedModel(17);
-      model_.positions = Positions::kLearnedPairs;
-      model_.dtype = ComputeType::kFloat64;
-    }
+    model_ = name == "sigma_gpt" ? With(SmallLearnedModel(17), "positions = learned_pairs")
+                                 : With(SmallModel(), "mem_len = 0");
     sampling_ = OneWaySampling();
     sampling_.any_order = config;
     objective_ = MakeObjectiveOrDie(name, model_, sampling_);

@@ -30,10 +30,10 @@ class PlainUnmasking {
 
   WrittenText Write() {
     const std::vector<std::pair<int64_t, int64_t>> parts = Parts();
-    for (size_t n = 0; n < parts.size() && !Blanks(0, Length()).empty(); ++n) {
+    for (size_t n = 0; n < parts.size() && !BlanksOf(text_).empty(); ++n) {
       begin_ = parts[n].first;
       end_ = parts[n].second;
-      const auto blanks = static_cast<int64_t>(Blanks(begin_, end_).size());
+      const auto blanks = static_cast<int64_t>(BlanksOf(text_, begin_, end_).size());
       const auto count = static_cast<int64_t>(parts.size());
       // Steps are divided as LLaDA divides tokens: n div s, the first n mod s get one more.
       int64_t steps = options_.steps / count;
@@ -41,7 +41,8 @@ class PlainUnmasking {
       if (options_.steps == 0) steps = blanks;
       if (steps == 0) steps = 1;
       rows_.clear();
-      for (int64_t step = 0; step <= steps + blanks && !Blanks(begin_, end_).empty(); ++step) {
+      for (int64_t step = 0; step <= steps + blanks && !BlanksOf(text_, begin_, end_).empty();
+           ++step) {
         Step(step, steps, blanks);
         ++number_;
         if (options_.stop_at_end && EndText(canvas_, form_.end_token, text_)) break;
@@ -59,15 +60,9 @@ class PlainUnmasking {
   };
 
   int64_t Length() const { return static_cast<int64_t>(text_.size()); }
-  std::vector<int64_t> Blanks(int64_t begin, int64_t end) const {
-    std::vector<int64_t> blanks;
-    for (int64_t i = begin; i < end; ++i)
-      if (text_[i] == kBlank) blanks.push_back(i);
-    return blanks;
-  }
 
   std::vector<std::pair<int64_t, int64_t>> Parts() const {
-    const std::vector<int64_t> blanks = Blanks(0, Length());
+    const std::vector<int64_t> blanks = BlanksOf(text_);
     std::vector<std::pair<int64_t, int64_t>> parts;
     if (blanks.empty()) return parts;
     const bool has_blocks = form_.family == CanvasFamily::kBlocks;
@@ -76,7 +71,7 @@ class PlainUnmasking {
     const int64_t first = has_blocks || options_.block_len == 0 ? 0 : blanks[0];
     for (int64_t begin = first; begin < Length(); begin += size) {
       const int64_t end = std::min(Length(), begin + size);
-      if (!Blanks(begin, end).empty()) parts.emplace_back(begin, end);
+      if (!BlanksOf(text_, begin, end).empty()) parts.emplace_back(begin, end);
     }
     return parts;
   }
@@ -92,15 +87,14 @@ class PlainUnmasking {
 
   // Logits of the part's blanks and those without guidance.
   void Read() {
-    const std::vector<int64_t> blanks = Blanks(begin_, end_);
+    const std::vector<int64_t> blanks = BlanksOf(text_, begin_, end_);
     if (!rows_.empty()) return;
     const LogitRows rows = ReadBlanks(pass_, form_, text_, blanks, begin_, end_);
     LogitRows guided = rows;
     ++result_.passes;
     if (options_.guidance > 0) {
       std::vector<int32_t> hidden = text_;
-      for (size_t i = 0; i < hidden.size(); ++i)
-        if (canvas_.tokens[i] != kBlank) hidden[i] = kBlank;
+      for (const int64_t position : GivenOf(canvas_.tokens)) hidden[position] = kBlank;
       const LogitRows without = ReadBlanks(pass_, form_, hidden, blanks, begin_, end_);
       ++result_.passes;
       for (size_t i = 0; i < rows.size(); ++i)
@@ -164,7 +158,7 @@ class PlainUnmasking {
   }
 
   void Step(int64_t step, int64_t steps, int64_t part_blanks) {
-    const std::vector<int64_t> blanks = Blanks(begin_, end_);
+    const std::vector<int64_t> blanks = BlanksOf(text_, begin_, end_);
     const auto left = static_cast<int64_t>(blanks.size());
     Read();
     const bool is_mdlm = options_.method == WriteMethod::kMdlm;
@@ -275,7 +269,7 @@ TEST_P(UnmaskTest, OfEqualsTheLowestIdAndTheFirstPositionAreTaken) {
     for (Canvas& canvas : canvases) canvas.banned_at.clear();
     ExpectPlain(model, canvases, options);
     if (HasFailure()) return;
-    for (const WrittenText& text : WriteOn(SharedReference(), model, canvases, options)) {
+    for (const WrittenText& text : Write(model, canvases, options)) {
       for (const WrittenToken& token : text.written) EXPECT_EQ(token.token, 2);
       for (size_t i = 1; i < text.written.size(); ++i) {
         if (method != WriteMethod::kMdlm && method != WriteMethod::kBlocks) {
@@ -293,9 +287,7 @@ TEST_P(UnmaskTest, TheReleasedEndConfidenceIsNoneWhereTokensAreDrawn) {
   const WriteOptions plain = {.method = WriteMethod::kLlada};
   WriteOptions released = plain;
   released.delay_end = released.literal = true;
-  const std::vector<WrittenText> a = WriteOn(SharedReference(), model, canvases, plain);
-  const std::vector<WrittenText> b = WriteOn(SharedReference(), model, canvases, released);
-  for (size_t n = 0; n < canvases.size(); ++n) ExpectSameText(a[n], b[n], 0);
+  ExpectSameTexts(Write(model, canvases, released), Write(model, canvases, plain));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, UnmaskTest, ::testing::ValuesIn(UnmaskingModels()),

@@ -202,8 +202,7 @@ TEST(MethodOptionsTest, OthersBecomeTheirDefaults) {
 
 class CanWriteTest : public ::testing::Test {
  protected:
-  static CanvasModel Model(const CanvasForm& form,
-                           CanvasBackbone backbone = CanvasBackbone::kLlama) {
+  static CanvasModel Model(const CanvasForm& form, Backbone backbone = MakeLlama) {
     return MakeCanvasModel("model", backbone, form);
   }
   static absl::Status Check(const CanvasModel& model, const Canvas& canvas,
@@ -211,9 +210,8 @@ class CanWriteTest : public ::testing::Test {
     return CheckCanWrite(*StoredModel(model), {canvas}, options);
   }
 
-  const CanvasModel masked_ = Model({.family = CanvasFamily::kMasked, .seq_len = 16});
-  const CanvasModel blocks_ =
-      Model({.family = CanvasFamily::kBlocks, .seq_len = 16, .block_len = 4});
+  const CanvasModel masked_ = Model(MaskedForm());
+  const CanvasModel blocks_ = Model(BlocksForm(4));
   const CanvasModel eso_ =
       Model({.family = CanvasFamily::kEso, .seq_len = 16, .eso = {.clean_see_all = true}});
   const Canvas canvas_ = {.tokens = {5, kBlank}};
@@ -240,18 +238,16 @@ TEST_F(CanWriteTest, OptionsMustBeTheFamilys) {
 
 TEST_F(CanWriteTest, ACanvasMustFit) {
   ExpectInvalid(Check(masked_, {}), "the text has no place for a token");
-  ExpectInvalid(Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16, .first_given = true}),
-                      {.tokens = {kBlank, 5}}),
+  ExpectInvalid(Check(Model(MaskedForm(true)), {.tokens = {kBlank, 5}}),
                 "the first token is blank");
-  const CanvasModel pairs = Model(
-      {.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true}, CanvasBackbone::kPairs);
+  const CanvasModel pairs =
+      Model({.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true}, BackbonePairs);
   const WriteOptions sequential = {.method = WriteMethod::kSequential};
   EXPECT_TRUE(Check(pairs, {.tokens = {kBlank, 5}}, sequential).ok());
   ExpectInvalid(Check(pairs, {.tokens = {kBlank, kBlank}}, sequential),
                 "predicts tokens from at least one");
   ExpectTooLong(
-      Check(Model({.family = CanvasFamily::kMasked, .seq_len = 16}, CanvasBackbone::kLearned),
-            {.tokens = std::vector<int32_t>(17, kBlank)}),
+      Check(Model(MaskedForm(), BackboneLearned), {.tokens = std::vector<int32_t>(17, kBlank)}),
       "a text of 17 tokens, but the model has learned 16 positions");
   ExpectInvalid(Check(masked_, {.tokens = {5, 13, kBlank}}),
                 "token 13 at position 1 is not in the vocabulary of 13");
@@ -279,15 +275,13 @@ TEST_F(CanWriteTest, EveryBlankNeedsAToken) {
 }
 
 TEST(WriteBlanksTest, NoCanvasesAreNoTexts) {
-  const CanvasModel model = MakeCanvasModel("masked", CanvasBackbone::kLlama,
-                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
-  EXPECT_TRUE(WriteOn(SharedReference(), model, {}, {}).empty());
+  const CanvasModel model = MakeCanvasModel("masked", MakeLlama, MaskedForm());
+  EXPECT_TRUE(Write(model, {}, {}).empty());
 }
 
 // Of a group all tokens are told before any of the next one.
 TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
-  const CanvasModel model = MakeCanvasModel("masked", CanvasBackbone::kLlama,
-                                            {.family = CanvasFamily::kMasked, .seq_len = 16});
+  const CanvasModel model = MakeCanvasModel("masked", MakeLlama, MaskedForm());
   const StoredModel writer(model);
   RandomStream random(84, RandomPurpose::kPairs, 0, 0);
   constexpr size_t kLength = 8;
@@ -311,9 +305,7 @@ TEST(WriteBlanksTest, ManyTextsAreWrittenInGroups) {
       for (size_t n = begin; n < end; ++n) expected.push_back(n);
   EXPECT_EQ(told, expected);
   for (const size_t n : {size_t{0}, in_group - 1, in_group, canvases.size() - 1}) {
-    const WrittenText alone =
-        WriteBlanks(*writer, {canvases[n]}, {}, NobodyListens).value().front();
-    ExpectSameText(texts[n], alone, 0);
+    ExpectSameText(texts[n], Write(model, {canvases[n]}, {})[0], 0);
   }
 }
 
@@ -321,20 +313,19 @@ TEST(WriteBlanksTest, ListenersHearEachTokenInTurn) {
   for (const CanvasModel& model : AllCanvasModels()) {
     RandomStream random(81, RandomPurpose::kPairs, 0, 0);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
-    std::vector<std::vector<WrittenToken>> heard(canvases.size());
-    const std::vector<WrittenText> texts =
-        WriteBlanks(*StoredModel(model), canvases, {.method = MethodsOf(model.form).front()},
-                    [&](int64_t text, const WrittenToken& token) { heard[text].push_back(token); })
-            .value();
-    for (size_t n = 0; n < texts.size(); ++n) {
-      double sum = 0;
-      ASSERT_EQ(texts[n].written.size(), heard[n].size());
-      for (size_t i = 0; i < heard[n].size(); ++i) {
-        EXPECT_EQ(texts[n].written[i].position, heard[n][i].position);
-        EXPECT_EQ(texts[n].written[i].token, heard[n][i].token);
-        sum += heard[n][i].log_prob;
+    for (const WriteMethod method : MethodsOf(model.form)) {
+      std::vector<WrittenText> heard(canvases.size());
+      const std::vector<WrittenText> texts =
+          Write(model, canvases, {.method = method}, SharedReference(),
+                [&](int64_t text, const WrittenToken& token) {
+                  heard[text].written.push_back(token);
+                  heard[text].log_prob += token.log_prob;
+                });
+      for (size_t n = 0; n < texts.size(); ++n) {
+        heard[n].tokens = texts[n].tokens;
+        heard[n].passes = texts[n].passes;
       }
-      EXPECT_EQ(texts[n].log_prob, sum);
+      ExpectSameTexts(heard, texts);
     }
   }
 }

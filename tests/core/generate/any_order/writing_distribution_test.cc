@@ -19,8 +19,10 @@ namespace {
 constexpr int64_t kTinyVocab = 5;  // one of them <mask>, which is banned
 constexpr int64_t kTextsPerCall = 1000;
 constexpr int64_t kCalls = 20;
+constexpr int64_t kWhole = 4;
+const std::vector<int32_t> kThreeBlanks = {kBlank, 2, kBlank, kBlank};
 
-CanvasModel TinyModel(CanvasBackbone backbone, const CanvasForm& form) {
+CanvasModel TinyModel(Backbone backbone, const CanvasForm& form) {
   CanvasModel model = MakeCanvasModel("tiny", backbone, form, kTinyVocab);
   model.model.num_layers = 1;
   model.weights = InitialWeights(model.model, kTinyVocab, 43);
@@ -31,13 +33,6 @@ std::vector<bool> OnlyMask() {
   std::vector<bool> banned(kTinyVocab, false);
   banned[kCanvasMask] = true;
   return banned;
-}
-
-std::vector<int64_t> BlanksOf(const std::vector<int32_t>& text, int64_t begin, int64_t end) {
-  std::vector<int64_t> blanks;
-  for (int64_t i = begin; i < std::min(end, static_cast<int64_t>(text.size())); ++i)
-    if (text[i] == kBlank) blanks.push_back(i);
-  return blanks;
 }
 
 // Texts in which each of some blanks has each token, with the product of probabilities.
@@ -131,10 +126,11 @@ TextWeights Likeliest(const std::vector<int32_t>& text, const std::vector<int64_
   return {{after, 1}};
 }
 
-// Steps of a part [begin, end), the last rule again and again until it has no blanks.
-TextWeights AfterPart(PlainPass& pass, const CanvasForm& form, const TextWeights& before,
-                      int64_t begin, int64_t end, const std::vector<StepRule>& rules) {
-  TextWeights texts = before;
+// Steps of a part [begin, end), the last rule again and again until it has no blanks; of the whole
+// text unless said otherwise.
+TextWeights AfterPart(PlainPass& pass, const CanvasForm& form, const std::vector<StepRule>& rules,
+                      TextWeights texts = {{kThreeBlanks, 1}}, int64_t begin = 0,
+                      int64_t end = kWhole) {
   for (size_t step = 0; step < 20; ++step) {
     TextWeights next;
     bool is_done = true;
@@ -159,9 +155,8 @@ TextWeights AfterPart(PlainPass& pass, const CanvasForm& form, const TextWeights
 }
 
 // What comes of writing the groups of an order.
-TextWeights AfterOrder(PlainPass& pass, const CanvasForm& form, const PlainOrder& order,
-                       const std::vector<int32_t>& text) {
-  TextWeights texts = {{text, 1}};
+TextWeights AfterOrder(PlainPass& pass, const CanvasForm& form, const PlainOrder& order) {
+  TextWeights texts = {{kThreeBlanks, 1}};
   size_t known = order.num_given;
   for (const size_t end : order.group_ends) {
     TextWeights next;
@@ -184,10 +179,8 @@ void Add(const TextWeights& part, double weight, TextWeights* all) {
   for (const auto& [text, probability] : part) (*all)[text] += weight * probability;
 }
 
-PlainOrder OrderOf(const std::vector<int32_t>& text, std::vector<int64_t> blanks, size_t group) {
-  PlainOrder order;
-  for (size_t i = 0; i < text.size(); ++i)
-    if (text[i] != kBlank) order.positions.push_back(static_cast<int64_t>(i));
+PlainOrder OrderOf(const std::vector<int64_t>& blanks, size_t group) {
+  PlainOrder order{.positions = GivenOf(kThreeBlanks)};
   order.num_given = order.diffusion_end = order.positions.size();
   order.positions.insert(order.positions.end(), blanks.begin(), blanks.end());
   for (size_t end = order.num_given; end < order.positions.size();) {
@@ -198,9 +191,8 @@ PlainOrder OrderOf(const std::vector<int32_t>& text, std::vector<int64_t> blanks
 }
 
 // The mean over all orders of the blanks.
-TextWeights OverOrders(const std::vector<int32_t>& text,
-                       const std::function<TextWeights(const std::vector<int64_t>&)>& of) {
-  std::vector<int64_t> blanks = BlanksOf(text, 0, static_cast<int64_t>(text.size()));
+TextWeights OverOrders(const std::function<TextWeights(const std::vector<int64_t>&)>& of) {
+  std::vector<int64_t> blanks = BlanksOf(kThreeBlanks);
   std::vector<TextWeights> parts;
   do parts.push_back(of(blanks));
   while (std::next_permutation(blanks.begin(), blanks.end()));
@@ -217,10 +209,10 @@ double Binomial(size_t n, size_t k, double rate) {
 }
 
 // Eso-LM's mixture: over orders, and over how many of them diffusion writes at each of two times.
-TextWeights EsoTexts(const CanvasModel& model, const std::vector<int32_t>& text) {
+TextWeights EsoTexts(const CanvasModel& model) {
   PlainPass pass(model);
   const double share = model.form.eso.diffusion_share;
-  return OverOrders(text, [&](const std::vector<int64_t>& blanks) {
+  return OverOrders([&](const std::vector<int64_t>& blanks) {
     TextWeights all;
     for (size_t first = 0; first <= blanks.size(); ++first) {
       for (size_t second = 0; first + second <= blanks.size(); ++second) {
@@ -230,7 +222,7 @@ TextWeights EsoTexts(const CanvasModel& model, const std::vector<int32_t>& text)
         const auto done = static_cast<int64_t>(first + second);
         std::vector<int64_t> sorted = blanks;
         std::sort(sorted.begin() + done, sorted.end());
-        PlainOrder order = OrderOf(text, sorted, 1);
+        PlainOrder order = OrderOf(sorted, 1);
         order.diffusion_end = order.num_given + first + second;
         std::vector<size_t> ends;
         if (first > 0) ends.push_back(order.num_given + first);
@@ -238,15 +230,14 @@ TextWeights EsoTexts(const CanvasModel& model, const std::vector<int32_t>& text)
         for (size_t end = order.diffusion_end + 1; end <= order.positions.size(); ++end)
           ends.push_back(end);
         order.group_ends = ends;
-        Add(AfterOrder(pass, model.form, order, text), weight, &all);
+        Add(AfterOrder(pass, model.form, order), weight, &all);
       }
     }
     return all;
   });
 }
 
-void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, WriteOptions options,
-                 const TextWeights& expected) {
+void ExpectTexts(const CanvasModel& model, WriteOptions options, const TextWeights& expected) {
   options.draw.banned.assign(kTinyVocab, 0);
   options.draw.banned[kCanvasMask] = 1;
   TextWeights counts;
@@ -254,68 +245,53 @@ void ExpectTexts(const CanvasModel& model, const std::vector<int32_t>& text, Wri
     std::vector<Canvas> canvases;
     for (int64_t i = 0; i < kTextsPerCall; ++i)
       canvases.push_back(
-          {.tokens = text, .stream = static_cast<uint64_t>(call * kTextsPerCall + i)});
-    for (const WrittenText& written : WriteOn(SharedReference(), model, canvases, options))
-      ++counts[written.tokens];
+          {.tokens = kThreeBlanks, .stream = static_cast<uint64_t>(call * kTextsPerCall + i)});
+    for (const WrittenText& written : Write(model, canvases, options)) ++counts[written.tokens];
   }
   const ChiSquare test = CompareCounts(counts, expected);
   EXPECT_LE(test.statistic, test.limit) << expected.size() << " texts";
 }
 
-const std::vector<int32_t> kThreeBlanks = {kBlank, 2, kBlank, kBlank};
-constexpr int64_t kWhole = 4;
-
-CanvasForm MaskedForm() { return {.family = CanvasFamily::kMasked, .seq_len = kWhole}; }
-CanvasForm BlocksForm(int64_t block_len) {
-  return {.family = CanvasFamily::kBlocks, .seq_len = kWhole, .block_len = block_len};
-}
-
-TEST(WritingDistributionTest, LladaWithRandomOrderIsTheMeanOverAllOrders) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
-  PlainPass pass(model);
-  ExpectTexts(model, kThreeBlanks,
-              {.method = WriteMethod::kLlada, .confidence = Confidence::kRandom},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
-}
-
-TEST(WritingDistributionTest, LladaWritesTheLikeliestGuesses) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kRelative, MaskedForm());
-  PlainPass pass(model);
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kLlada, .steps = 2},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
-                        {ByConfidence(2, 2), ByConfidence(1, 2)}));
-}
-
-TEST(WritingDistributionTest, DreamChoosesTokensFirstAndByChance) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
-  PlainPass pass(model);
-  const double last = 1e-3;
-  const double middle = (1 + last) / 2;
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kDream, .steps = 2, .origin = true},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
-                        {ByChance(1 - middle), ByChance(1)}));
-}
-
-TEST(WritingDistributionTest, MdlmGoesThroughItsTimesAndTakesTheRest) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kLearned, MaskedForm());
-  PlainPass pass(model);
-  const double last = 1e-5;
-  const auto time = [&](double step) { return 1 - step * (1 - last) / 3; };
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kMdlm, .steps = 3},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole,
-                        {ByChance(1 - time(1) / time(0)), ByChance(1 - time(2) / time(1)),
-                         ByChance(1 - time(3) / time(2)), Likeliest}));
-}
-
-TEST(WritingDistributionTest, ThresholdWritesAllSureGuesses) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, MaskedForm());
-  PlainPass pass(model);
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kThreshold, .threshold = 0.4},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {ByConfidence(1, 0.4)}));
+TEST(WritingDistributionTest, MethodsOfMaskedDiffusionTakeTheirSteps) {
+  using enum WriteMethod;
+  const double half = (1 + 1e-3) / 2;  // the middle of Dream's times
+  const auto time = [](double step) { return 1 - step * (1 - 1e-5) / 3; };  // of MDLM
+  const struct {
+    const char* what;
+    Backbone backbone;
+    WriteOptions options;
+    std::vector<StepRule> rules;
+  } cases[] = {{"LLaDA in random order is the mean over all orders",
+                MakeLlama,
+                {.method = kLlada, .confidence = Confidence::kRandom},
+                {AnyBlank}},
+               {"LLaDA writes the likeliest guesses",
+                BackboneXlnet,
+                {.method = kLlada, .steps = 2},
+                {ByConfidence(2, 2), ByConfidence(1, 2)}},
+               {"Dream chooses tokens first and by chance",
+                MakeLlama,
+                {.method = kDream, .steps = 2, .origin = true},
+                {ByChance(1 - half), ByChance(1)}},
+               {"MDLM goes through its times and takes the rest",
+                BackboneLearned,
+                {.method = kMdlm, .steps = 3},
+                {ByChance(1 - time(1) / time(0)), ByChance(1 - time(2) / time(1)),
+                 ByChance(1 - time(3) / time(2)), Likeliest}},
+               {"a threshold writes all sure guesses",
+                MakeLlama,
+                {.method = kThreshold, .threshold = 0.4},
+                {ByConfidence(1, 0.4)}}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(c.what);
+    const CanvasModel model = TinyModel(c.backbone, MaskedForm(false, kWhole));
+    PlainPass pass(model);
+    ExpectTexts(model, c.options, AfterPart(pass, model.form, c.rules));
+  }
 }
 
 TEST(WritingDistributionTest, BlocksOfOneAreCausal) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kLlama, BlocksForm(1));
+  const CanvasModel model = TinyModel(MakeLlama, BlocksForm(1, false, kWhole));
   PlainPass pass(model);
   // p(x0) p(x1 | x0) ...: a <mask> behind the tokens before it, none of which sees it.
   TextWeights texts = {{kThreeBlanks, 1}};
@@ -335,58 +311,53 @@ TEST(WritingDistributionTest, BlocksOfOneAreCausal) {
     }
     texts = next;
   }
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks}, texts);
+  ExpectTexts(model, {.method = WriteMethod::kBlocks}, texts);
 }
 
 TEST(WritingDistributionTest, OneBlockIsMaskedDiffusion) {
-  const CanvasModel blocks = TinyModel(CanvasBackbone::kLlama, BlocksForm(kWhole));
-  const CanvasModel masked = TinyModel(CanvasBackbone::kLlama, MaskedForm());
+  const CanvasModel blocks = TinyModel(MakeLlama, BlocksForm(kWhole, false, kWhole));
+  const CanvasModel masked = TinyModel(MakeLlama, MaskedForm(false, kWhole));
   PlainPass pass(masked);
-  ExpectTexts(blocks, kThreeBlanks, {.method = WriteMethod::kBlocks},
-              AfterPart(pass, masked.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
+  ExpectTexts(blocks, {.method = WriteMethod::kBlocks}, AfterPart(pass, masked.form, {AnyBlank}));
 }
 
 TEST(WritingDistributionTest, BlocksOfTwoComeOneAfterTheOther) {
-  const CanvasModel model = TinyModel(CanvasBackbone::kRelative, BlocksForm(2));
+  const CanvasModel model = TinyModel(BackboneXlnet, BlocksForm(2, false, kWhole));
   PlainPass pass(model);
   const auto texts = [&](const std::vector<StepRule>& rules) {
-    const TextWeights first = AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, 2, rules);
-    return AfterPart(pass, model.form, first, 2, 4, rules);
+    const TextWeights first = AfterPart(pass, model.form, rules, {{kThreeBlanks, 1}}, 0, 2);
+    return AfterPart(pass, model.form, rules, first, 2, 4);
   };
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks}, texts({AnyBlank}));
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kBlocks, .steps = 4},
+  ExpectTexts(model, {.method = WriteMethod::kBlocks}, texts({AnyBlank}));
+  ExpectTexts(model, {.method = WriteMethod::kBlocks, .steps = 4},
               texts({ByChance(0.5), ByChance(1)}));
 }
 
 TEST(WritingDistributionTest, TwoStreamsInOrder) {
-  const CanvasModel model =
-      TinyModel(CanvasBackbone::kRelative, {.family = CanvasFamily::kTwoStream, .seq_len = kWhole});
+  const CanvasModel model = TinyModel(BackboneXlnet, TwoStreamForm(kWhole));
   PlainPass pass(model);
   const auto in_groups = [&](const std::vector<int64_t>& blanks, size_t group) {
-    return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, group), kThreeBlanks);
+    return AfterOrder(pass, model.form, OrderOf(blanks, group));
   };
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential}, in_groups({0, 2, 3}, 1));
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential, .random_order = true},
-              OverOrders(kThreeBlanks, [&](const auto& blanks) { return in_groups(blanks, 1); }));
-  ExpectTexts(model, kThreeBlanks,
-              {.method = WriteMethod::kGroups, .group_len = 2, .random_order = true},
-              OverOrders(kThreeBlanks, [&](const auto& blanks) { return in_groups(blanks, 2); }));
-  ExpectTexts(model, kThreeBlanks,
-              {.method = WriteMethod::kResample, .confidence = Confidence::kRandom},
-              AfterPart(pass, model.form, {{kThreeBlanks, 1}}, 0, kWhole, {AnyBlank}));
+  ExpectTexts(model, {.method = WriteMethod::kSequential}, in_groups({0, 2, 3}, 1));
+  ExpectTexts(model, {.method = WriteMethod::kSequential, .random_order = true},
+              OverOrders([&](const auto& blanks) { return in_groups(blanks, 1); }));
+  ExpectTexts(model, {.method = WriteMethod::kGroups, .group_len = 2, .random_order = true},
+              OverOrders([&](const auto& blanks) { return in_groups(blanks, 2); }));
+  ExpectTexts(model, {.method = WriteMethod::kResample, .confidence = Confidence::kRandom},
+              AfterPart(pass, model.form, {AnyBlank}));
 }
 
 TEST(WritingDistributionTest, PairsInOrder) {
-  const CanvasModel model =
-      TinyModel(CanvasBackbone::kPairs,
-                {.family = CanvasFamily::kPairs, .seq_len = kWhole, .first_given = true});
+  const CanvasModel model = TinyModel(
+      BackbonePairs, {.family = CanvasFamily::kPairs, .seq_len = kWhole, .first_given = true});
   PlainPass pass(model);
   const auto in_turn = [&](const std::vector<int64_t>& blanks) {
-    return AfterOrder(pass, model.form, OrderOf(kThreeBlanks, blanks, 1), kThreeBlanks);
+    return AfterOrder(pass, model.form, OrderOf(blanks, 1));
   };
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential}, in_turn({0, 2, 3}));
-  ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kSequential, .random_order = true},
-              OverOrders(kThreeBlanks, in_turn));
+  ExpectTexts(model, {.method = WriteMethod::kSequential}, in_turn({0, 2, 3}));
+  ExpectTexts(model, {.method = WriteMethod::kSequential, .random_order = true},
+              OverOrders(in_turn));
 }
 
 TEST(WritingDistributionTest, EsoLmMixesOrdersAndCounts) {
@@ -396,10 +367,9 @@ TEST(WritingDistributionTest, EsoLmMixesOrdersAndCounts) {
       {.masks_see_all = true, .diffusion_share = 0.6},
   };
   for (const EsoVisibility& eso : forms) {
-    const CanvasModel model = TinyModel(
-        CanvasBackbone::kLlama, {.family = CanvasFamily::kEso, .seq_len = kWhole, .eso = eso});
-    ExpectTexts(model, kThreeBlanks, {.method = WriteMethod::kEso, .steps = 2},
-                EsoTexts(model, kThreeBlanks));
+    const CanvasModel model =
+        TinyModel(MakeLlama, {.family = CanvasFamily::kEso, .seq_len = kWhole, .eso = eso});
+    ExpectTexts(model, {.method = WriteMethod::kEso, .steps = 2}, EsoTexts(model));
   }
 }
 
