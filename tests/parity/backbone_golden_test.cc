@@ -20,8 +20,6 @@ namespace {
 constexpr int64_t kVocab = 31;
 constexpr int64_t kLength = 24;
 constexpr int64_t kLanes = 2;
-// Of each lane, as generate_backbone_golden.py has them.
-constexpr int64_t kGlobalSlots[kLanes][2] = {{0, 7}, {0, 13}};
 
 constexpr char kCommon[] =
     "num_layers = 2, num_heads = 2, head_dim = 8, model_dim = 16, ffn_dim = 64, mem_len = 0, "
@@ -95,7 +93,6 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     shape.num_distances = 2 * kLength - 1;
     shape.content_readout = true;
     shape.next_sentence = model.next_sentence_head;
-    shape.global_rows = model.global_projections ? 2 : 0;
     Batch batch(shape);
     batch.tokens = file_->Values<int32_t>("tokens");
     batch.labels = file_->Values<int32_t>("labels");
@@ -107,13 +104,9 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
       batch.row_lim[row] = batch.key_key[row] = GetParam().causal ? slot : 0;
       batch.weights[row] = 1.0f;
     }
-    for (int64_t lane = 0; lane < kLanes; ++lane) {
-      for (int64_t g = 0; g < shape.global_rows; ++g) {
-        const int64_t row = lane * kLength + kGlobalSlots[lane][g];
-        batch.global_slots[lane * shape.global_rows + g] = static_cast<int32_t>(row);
-        batch.row_glob[row] = batch.key_glob[row] = 1;
-      }
-      if (!shape.next_sentence) continue;
+    // As generate_backbone_golden.py has them.
+    if (model.global_projections) testing::AddGlobalSlots({{0, 7}, {0, 13}}, batch);
+    for (int64_t lane = 0; lane < kLanes && shape.next_sentence; ++lane) {
       batch.summary_rows[lane] = static_cast<int32_t>(lane * kLength);
       batch.summary_labels[lane] = file_->Values<int32_t>("follows")[lane];
       batch.summary_weights[lane] = 1.0f;
@@ -139,8 +132,7 @@ TEST_P(BackboneGoldenTest, LossesAgree) {
 
 TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
   for (const ParameterInfo& info : layout_) {
-    const std::vector<double> ours(result_.gradients.begin() + info.offset,
-                                   result_.gradients.begin() + info.end());
+    const std::vector<double> ours = testing::ElementsOf(info, result_.gradients);
     // A key's bias adds the same to all scores of a row, so its gradient is rounding alone, unless
     // it is turned.
     const bool is_rounding =

@@ -11,7 +11,6 @@ Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import sys
 from functools import partial
-from unittest import mock
 
 import cases
 import families_parity
@@ -20,13 +19,9 @@ import masks
 import run_programs
 import torch
 import weights_parity
+from hf_model import TransfoXLConfig, TransfoXLLMHeadModel
 from measures import Measures
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
-
-try:  # gone from transformers 5
-    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
-except ImportError:
-    TransfoXLConfig = TransfoXLLMHeadModel = None
 
 VOCAB = families_parity.VOCAB
 STEPS = 3  # of Transformer-XL: no memory, then what one and two segments left
@@ -91,8 +86,7 @@ def is_recurrent(model):
 
 
 def recurrent_logits(model, tokens, memory):
-    # transformers 4.41 hands type_as() a dtype, which no torch takes.
-    with mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype)):
+    with hf_model.torchs_type_as():
         result = model(tokens, mems=memory)
     return result.prediction_scores, result.mems
 

@@ -14,14 +14,10 @@ from unittest import mock
 import hf_model
 import torch
 from generate_golden import hashed_weights, make_or_check
+from hf_model import TransfoXLConfig, TransfoXLLMHeadModel
 from torch.nn.functional import cross_entropy
 from transformers import (BertConfig, BertForPreTraining, GPTNeoXConfig, GPTNeoXForCausalLM, LongformerConfig,
                           LongformerForMaskedLM, MPNetConfig, MPNetForMaskedLM, OpenAIGPTConfig, OpenAIGPTLMHeadModel)
-
-try:  # gone from transformers 5
-    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
-except ImportError:
-    TransfoXLConfig = None
 
 VOCAB, LENGTH, LANES, LAYERS, HEADS, HEAD_DIM = 31, 24, 2, 2, 2, 8
 DIM = HEADS * HEAD_DIM
@@ -224,10 +220,8 @@ MAKERS = {"gpt": gpt, "bert": bert, "longformer": longformer, "neox": neox, "mpn
 
 def transfo_xl_losses(model, tokens, labels):
     """Of each slot. Their head shifts labels by one, and forgets the order of losses unless it is told not to."""
-    # transformers 4.41 hands type_as() a dtype, which no torch takes, and masks fp64 scores as
-    # fp32, where their mask overflows.
-    with mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype)), \
-            mock.patch.object(torch.Tensor, "float", lambda x: x):
+    # It masks fp64 scores as fp32, where its mask overflows.
+    with hf_model.torchs_type_as(), mock.patch.object(torch.Tensor, "float", lambda x: x):
         hidden = model.transformer(tokens).last_hidden_state
     losses = model.crit(torch.cat([hidden, torch.zeros_like(hidden[:, :1])], 1),
                         torch.cat([torch.zeros_like(labels[:, :1]), labels], 1), keep_order=True)

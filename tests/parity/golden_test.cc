@@ -15,6 +15,7 @@
 #include "core/objective/objective.h"
 #include "tests/parity/golden_file.h"
 #include "tests/parity/traced_network.h"
+#include "tests/testing/with_keys.h"
 
 namespace anyorder {
 namespace {
@@ -25,29 +26,20 @@ constexpr int32_t kClassification = 3;
 using testing::GoldenFile;
 
 ModelConfig ModelOf(const GoldenFile& file) {
-  ModelConfig model;
-  model.num_layers = file.Number("num_layers");
-  model.num_heads = file.Number("num_heads");
-  model.head_dim = file.Number("head_dim");
+  ModelConfig model = testing::With(ModelConfig(), "dropout = 0, attention_dropout = 0");
+  for (const char* const key :
+       {"num_layers", "num_heads", "head_dim", "ffn_dim", "mem_len", "clamp_len", "activation"})
+    EXPECT_TRUE(testing::SetKey(key, file.Text(key), model)) << key;
   model.model_dim = model.num_heads * model.head_dim;
-  model.ffn_dim = file.Number("ffn_dim");
-  model.mem_len = file.Number("mem_len");
-  model.clamp_len = file.Number("clamp_len");
   model.untie_r = file.Number("untie_r") != 0;
-  for (const auto& [activation, name] : kEnumNames<kernels::Activation>) {
-    if (file.Text("activation") == name) model.activation = activation;
-  }
-  model.dropout = 0;
-  model.attention_dropout = 0;
   return model;
 }
 
 SamplingConfig SamplingOf(const GoldenFile& file) {
   SamplingConfig sampling;
-  sampling.seq_len = file.Number("seq_len");
+  for (const char* const key : {"seq_len", "num_predict", "perm_size"})
+    EXPECT_TRUE(testing::SetKey(key, file.Text(key), sampling)) << key;
   sampling.reuse_len = sampling.seq_len / 2;
-  sampling.num_predict = file.Number("num_predict");
-  sampling.perm_size = file.Number("perm_size");
   return sampling;
 }
 

@@ -3,6 +3,7 @@
 Importing this ends the program with 77 (CTest: skipped) where torch, transformers or safetensors is missing.
 """
 import sys
+from unittest import mock
 
 try:
     import torch
@@ -13,6 +14,10 @@ except ImportError as missing:
     print(f"SKIPPED: {missing}; name an interpreter that has torch and transformers in ANYORDER_PARITY_PYTHON")
     sys.exit(77)
 
+try:  # gone from transformers 5
+    from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
+except ImportError:
+    TransfoXLConfig = TransfoXLLMHeadModel = None
 
 transformers.utils.logging.disable_progress_bar()
 
@@ -48,19 +53,26 @@ def relative_difference(ours, theirs):
     return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
 
 
+def torchs_type_as():
+    """A context for Transformer-XL: transformers 4.41 hands type_as() a dtype, which no torch takes."""
+    return mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype))
+
+
 def weighted_losses(logits, labels, weights):
     """Cross entropy of each target, [lanes, targets]; 0 where the weight is."""
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none") * weights
+
+
+def gradients_of(facts):
+    """Ours, by parameter."""
+    return {name.removeprefix("gradient/"): value for name, value in facts.items() if name.startswith("gradient/")}
 
 
 def gradient_pairs(facts, model):
     """(name, ours, theirs) of each of our parameters after backward. Biases that all our layers share are copied to
     every layer there, so that their gradients add up."""
     theirs = {name: parameter.grad for name, parameter in model.named_parameters()}
-    for name, gradient in facts.items():
-        if not name.startswith("gradient/"):
-            continue
-        name = name[len("gradient/"):]
+    for name, gradient in gradients_of(facts).items():
         if name in theirs:
             yield name, gradient, theirs[name]
         else:

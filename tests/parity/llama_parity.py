@@ -147,8 +147,7 @@ def swapped(gradient):
 
 def llama_gradients(config, facts):
     """{name in the file: gradient} from ours."""
-    ours = {name[len("gradient/"):]: value for name, value in facts.items() if name.startswith("gradient/")}
-    is_llada, found = config["model_type"] == "llada", {}
+    ours, is_llada, found = hf_model.gradients_of(facts), config["model_type"] == "llada", {}
     found["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"] = ours["transformer.word_embedding.weight"]
     found["model.query_embed"] = ours["transformer.mask_emb"] if foreign_networks.is_a3(config) else None
     found["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"] = ours["transformer.layer_norm.weight"]
@@ -176,8 +175,7 @@ def llama_gradients(config, facts):
 
 def dit_gradients(config, facts, weights):
     """The same; ours are those of the folded weights: w (1 + scale), shift, gate times the rows of two matrices."""
-    ours = {name[len("gradient/"):]: value for name, value in facts.items() if name.startswith("gradient/")}
-    dim, is_modulated, found = config["hidden_dim"], config.get("adaln", True), {}
+    ours, dim, is_modulated, found = hf_model.gradients_of(facts), config["hidden_dim"], config.get("adaln", True), {}
 
     def unfold_norm(mine, theirs, scale):
         gain = ours[mine + ".weight"]
@@ -271,9 +269,8 @@ def compare_loader(work, measures):
     """What load_anyorder.py makes of the same run under our names."""
     weights_parity.export(work / "back-run", work / "named")
     facts, = hf_model.read_steps(work / "dump", 1)
-    model, used = weights_parity.loader().Anyorder(work / "named"), (facts["weights"] != 0)[..., None]
-    hidden, _ = model(**weights_parity.inputs_of(facts, None))
-    logits = model.logits(weights_parity.states_of(hidden, facts["readout_rows"], facts["input"].shape[1]))
+    logits = weights_parity.readout_logits(weights_parity.loader().Anyorder(work / "named"), facts)
+    used = (facts["weights"] != 0)[..., None]
     measures.add("logits of load_anyorder.py", facts["logits"] * used, logits * used)
 
 

@@ -208,9 +208,7 @@ def compare_named(work, batches, theirs, measures):
     """What load_anyorder.py makes of the merged weights under our names."""
     model = weights_parity.loader().Anyorder(work / "named")
     for facts, logits in zip(batches, theirs):
-        hidden, _ = model(**weights_parity.inputs_of(facts, None))
-        states = weights_parity.states_of(hidden, facts["readout_rows"], facts["input"].shape[1])
-        measures.add("logits, merged for load_anyorder.py", model.logits(states), logits)
+        measures.add("logits, merged for load_anyorder.py", weights_parity.readout_logits(model, facts), logits)
 
 
 @torch.no_grad()

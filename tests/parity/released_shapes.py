@@ -107,10 +107,7 @@ def draw(tensor):
 
 
 def class_of(name):
-    if name == "TransfoXLLMHeadModel":
-        from transformers.models.deprecated import transfo_xl
-        return transfo_xl.TransfoXLLMHeadModel
-    return getattr(transformers, name)
+    return hf_model.TransfoXLLMHeadModel if name == "TransfoXLLMHeadModel" else getattr(transformers, name)
 
 
 def write_by_transformers(name, architecture, settings, directory):

@@ -127,6 +127,12 @@ def inputs_of(facts, memory):
             "memory": memory, "backward": facts["backward"].bool()}
 
 
+def readout_logits(model, facts):
+    """Of a network without memory."""
+    hidden, _ = model(**inputs_of(facts, None))
+    return model.logits(states_of(hidden, facts["readout_rows"], facts["input"].shape[1]))
+
+
 def compare_step(model, facts, memory, measures):
     inputs = inputs_of(facts, memory)
     content = inputs["tokens"].shape[1]

@@ -115,10 +115,9 @@ TEST_P(AdapterTest, LossAndGradientsAreThoseOfTheMergedNetwork) {
           PartOf(whole.gradients, GetParam().model, kSmallVocab, {info});
       std::copy(part.begin(), part.end(), expected.begin() + info.offset);
     }
-    const std::vector<double> ours(result.gradients.begin() + info.offset,
-                                   result.gradients.begin() + info.end());
-    const std::vector<double> theirs(expected.begin() + info.offset, expected.begin() + info.end());
-    EXPECT_LE(Distance(ours, theirs), rounding * size) << info.name;
+    EXPECT_LE(Distance(ElementsOf(info, result.gradients), ElementsOf(info, expected)),
+              rounding * size)
+        << info.name;
   }
 }
 

@@ -1,5 +1,6 @@
 // Gradients of what other systems than XLNet have on the same layers.
 
+#include "core/objective/lane_frame.h"
 #include "tests/core/network/gradient_fixture.h"
 
 namespace anyorder::testing {
@@ -26,44 +27,30 @@ ModelConfig Rope() {
   return With(SmallModel(), "positions = rope, rope_base = 50, segments = none");
 }
 
-ModelConfig PreNorm(ModelConfig model) {
-  model.layer_norm = LayerNormPlace::kPre;
-  return model;
-}
+ModelConfig PreNorm(const ModelConfig& model) { return With(model, "layer_norm = pre"); }
 
 // Transformer-XL over three clusters of words; of div_val = 2 with 8, 4 and 2 dimensions.
 ModelConfig Adaptive(int64_t div_val) {
-  ModelConfig model = WithDropout(SmallModel());
-  model.segments = Segments::kNone;
-  model.scale_embedding = true;
-  model.softmax = Softmax::kAdaptive;
+  ModelConfig model = With(WithDropout(SmallModel()),
+                           "segments = none, scale_embedding = true, softmax = adaptive, "
+                           "projection_init_range = 0.4");
   model.cutoffs = "7, 10";
   model.div_val = div_val;
-  model.projection_init_range = 0.4;
   return model;
 }
 
 // Two global slots in the first lane, one in the second, whose other entry is over.
 Batch WithGlobalSlots(const Batch& plain) {
   Batch batch = plain;
-  const int64_t content = plain.shape.content_rows;
-  batch.shape.global_rows = 2;
-  batch.global_slots = {0, 5, static_cast<int32_t>(content + 9), static_cast<int32_t>(content + 3)};
-  const auto flag = [&batch](int64_t lane, int64_t slot) {
-    batch.row_glob[lane * batch.shape.content_rows + slot] = 1;
-    batch.key_glob[lane * batch.shape.num_keys() + batch.shape.memory_rows + slot] = 1;
-  };
-  flag(0, 0);
-  flag(0, 5);
-  flag(1, 9);
+  AddGlobalSlots({{0, 5}, {9, 3}}, batch);
+  const BatchShape& shape = batch.shape;
+  batch.row_glob[ContentRow(shape, 1) + 3] = batch.key_glob[ContentKey(shape, 1) + 3] = 0;
   return batch;
 }
 
 ModelConfig WithGlobals(ModelConfig model) {
-  model.global_projections = true;
   if (model.segments == Segments::kRelative) model.segments = Segments::kNone;
-  model.attention_windows = "2:1";
-  return model;
+  return With(model, "global_projections = true, attention_windows = 2:1");
 }
 
 std::vector<GradientCase> EmbeddingCases() {
@@ -105,9 +92,9 @@ std::vector<GradientCase> RotaryAndNormCases() {
   cases.push_back({"pre_norm_one_layer_shared_biases", "permutation_lm",
                    With(PreNorm(SmallModel()), "num_layers = 1, untie_r = false")});
   cases.push_back({"causal_pre_norm_as_longformer", "causal_lm",
-                   With(PreNorm(SmallModel()), "segments = none, mem_len = 0")});
-  cases.back().model.attention_windows = "3:0; 6:0 / 5:0:2";
-  cases.back().model.activation = kernels::Activation::kGeluErf;
+                   With(PreNorm(SmallModel()),
+                        "segments = none, mem_len = 0, activation = gelu_erf, attention_windows = "
+                        "3:0; 6:0 / 5:0:2")});
   return cases;
 }
 
@@ -168,8 +155,8 @@ std::vector<GradientCase> DistanceBiasCases() {
 
 std::vector<GradientCase> WindowCases() {
   std::vector<GradientCase> cases;
-  cases.push_back({"windows", "permutation_lm", WithDropout(SmallModel())});
-  cases.back().model.attention_windows = "3:2 / *:1:2; 2x 4:*";
+  cases.push_back({"windows", "permutation_lm",
+                   With(WithDropout(SmallModel()), "attention_windows = 3:2 / *:1:2; 2x 4:*")});
   cases.push_back({"same_length", "causal_lm",
                    With(SmallModel(), "segments = none, same_length = tensorflow")});
   cases.push_back(
@@ -206,18 +193,14 @@ std::vector<GradientCase> AdaptiveCases() {
 
 // Its masked language model with global CLS slots, and its character language model.
 std::vector<GradientCase> LongformerCases() {
-  ModelConfig model = WithGlobals(Bert());
+  ModelConfig model =
+      With(WithGlobals(Bert()), "segments = none, max_positions = 17, activation = gelu_erf");
   model.next_sentence_head = false;
-  model.segments = Segments::kNone;
-  model.max_positions = 17;
-  model.activation = kernels::Activation::kGeluErf;
   std::vector<GradientCase> cases = {OneWayCase("longformer", "longformer", model)};
   // Some targets are global, too: CLS alone, which nobody reads out, leaves the last layer's own
   // projections untrained.
   cases.back().sampling.global_stride = 2;
-  model = SmallModel();
-  model.segments = Segments::kNone;
-  model.attention_windows = "2:2; 3:3 / 1:1:2";
+  model = With(SmallModel(), "segments = none, attention_windows = 2:2; 3:3 / 1:1:2");
   cases.push_back(OneWayCase("longformer_with_shared_projections", "longformer", model));
   cases.back().sampling.global_classifiers = 0;
   cases.back().sampling.global_stride = 6;

@@ -26,6 +26,13 @@ class BackboneStepTest : public ::testing::Test {
     ModelRunner runner(model, kSmallVocab, batch.shape);
     return runner.Run(batch, weights, RandomVector(runner.memory_size(), 5), false);
   }
+  // With all positions, those of memory too, multiplied and shifted.
+  static Batch Moved(Batch batch, int32_t factor, int32_t shift) {
+    for (std::vector<int32_t>* positions : {&batch.row_pos, &batch.key_pos}) {
+      for (int32_t& position : *positions) position = factor * position + shift;
+    }
+    return batch;
+  }
   std::vector<float> Losses(const ModelConfig& model, const Batch& batch) {
     return Run(model, batch, InitialWeights(model, kSmallVocab, 61)).losses;
   }
@@ -80,13 +87,10 @@ TEST_F(BackboneStepTest, RotaryPositionsAreRelative) {
   const std::vector<double> weights = InitialWeights(model, kSmallVocab, 61);
   const double loss = Run(model, batch, weights).step.loss_sum;
   for (const int32_t shift : {-1000, 77}) {
-    Batch moved = batch;
-    for (std::vector<int32_t>* positions : {&moved.row_pos, &moved.key_pos}) {
-      for (int32_t& position : *positions) position += shift;
-    }
     // Angles of a thousand positions are off by a thousand roundings, which a few hundred sums pass
     // on.
-    EXPECT_NEAR(Run(model, moved, weights).step.loss_sum, loss, 1e3 * 256 * 0x1p-52 * loss);
+    EXPECT_NEAR(Run(model, Moved(batch, 1, shift), weights).step.loss_sum, loss,
+                1e3 * 256 * 0x1p-52 * loss);
   }
   Batch stretched = batch;
   for (int32_t& position : stretched.key_pos) position *= 2;
@@ -123,16 +127,9 @@ TEST_F(BackboneStepTest, BiasByDistanceIsRelativeAndReadsBackwards) {
   SetKeys("positions = none, position_bias = t5, position_bias_max_distance = 20", model);
   const Batch batch = Make("permutation_lm", model);
   const std::vector<float> losses = Losses(model, batch);
-  const auto change = [&batch](int32_t factor, int32_t shift) {
-    Batch changed = batch;
-    for (std::vector<int32_t>* positions : {&changed.row_pos, &changed.key_pos}) {
-      for (int32_t& position : *positions) position = factor * position + shift;
-    }
-    return changed;
-  };
-  EXPECT_EQ(Losses(model, change(1, -1000)), losses);
-  EXPECT_NE(Losses(model, change(2, 0)), losses);
-  Batch mirrored = change(-1, 7);
+  EXPECT_EQ(Losses(model, Moved(batch, 1, -1000)), losses);
+  EXPECT_NE(Losses(model, Moved(batch, 2, 0)), losses);
+  Batch mirrored = Moved(batch, -1, 7);
   EXPECT_NE(Losses(model, mirrored), losses);
   mirrored.direction = {1};
   EXPECT_EQ(Losses(model, mirrored), losses);

@@ -85,14 +85,11 @@ void LlamaWithAdapters(ModelConfig& model) {
 
 void Longformer(ModelConfig& model) {
   Bert(model);
-  model.global_projections = true;
-  model.attention_windows = "8:8; 16:16 / 8:8:2";
+  SetKeys("global_projections = true, attention_windows = 8:8; 16:16 / 8:8:2", model);
 }
 
 void WithAdaptiveSoftmax(ModelConfig& model) {
-  model.segments = Segments::kNone;
-  model.scale_embedding = true;
-  model.softmax = Softmax::kAdaptive;
+  SetKeys("segments = none, scale_embedding = true, softmax = adaptive", model);
   model.cutoffs = "20, 41";
 }
 
@@ -102,35 +99,22 @@ void ProjectedClusters(ModelConfig& model) {
 }
 
 // Heads of fine-tuning, whose networks have no memory and no softmax over the vocabulary.
+void WithHead(const TaskConfig& task, ModelConfig& model) {
+  SetKeys("mem_len = 0, softmax_bias = false", model);
+  model.task = task;
+}
+
 void Answer(ModelConfig& model) {
-  model.mem_len = 0;
-  model.softmax_bias = false;
-  model.task = {.task = ExampleTask::kSpans, .answer_class = true};
+  WithHead({.task = ExampleTask::kSpans, .answer_class = true}, model);
 }
 
 void PooledChoices(ModelConfig& model) {
-  model.mem_len = 0;
-  model.softmax_bias = false;
-  model.task = {.task = ExampleTask::kMultipleChoice, .num_classes = 3, .pooler = true};
+  WithHead({.task = ExampleTask::kMultipleChoice, .num_classes = 3, .pooler = true}, model);
 }
 
-void Tags(ModelConfig& model) {
-  model.mem_len = 0;
-  model.softmax_bias = false;
-  model.task = {.task = ExampleTask::kTokens, .num_classes = 3};
-}
+void Tags(ModelConfig& model) { WithHead({.task = ExampleTask::kTokens, .num_classes = 3}, model); }
 
-void TwoGlobalSlots(Batch& batch) {
-  batch.shape.global_rows = 2;
-  for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
-    for (const int64_t slot : {int64_t{0}, 20 + b}) {
-      const int64_t row = b * batch.shape.content_rows + slot;
-      batch.global_slots.push_back(static_cast<int32_t>(row));
-      batch.row_glob[row] = 1;
-      batch.key_glob[b * batch.shape.num_keys() + batch.shape.memory_rows + slot] = 1;
-    }
-  }
-}
+void TwoGlobalSlots(Batch& batch) { AddGlobalSlots({{0, 20}, {0, 21}, {0, 22}}, batch); }
 
 void GroupedQueries(Batch& batch) { batch = WithGroupedQueries(batch); }
 
@@ -194,14 +178,11 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     if (GetParam().objective == "causal_lm") model_.segments = Segments::kNone;
     model_.next_sentence_head = GetParam().next_sentence;
     if (GetParam().backbone != nullptr) GetParam().backbone(model_);
-    sampling_.seq_len = 64;
-    sampling_.reuse_len = 32;
-    sampling_.num_predict = 11;
-    sampling_.perm_size = 32;
+    SetKeys("seq_len = 64, reuse_len = 32, num_predict = 11, perm_size = 32", sampling_);
     sampling_.bidirectional = model_.mem_len > 0;
     objective_ = MakeObjectiveOrDie(GetParam().objective, model_, sampling_);
     batch_ = std::make_unique<Batch>(
-        RandomBatch(*objective_, sampling_, kCpuVocab, {3, 8, 9}, {false, true}, 1));
+        RandomBatch(*objective_, sampling_, kCpuVocab, {3, 8, 9}, {false, true, false}, 1));
     if (GetParam().change != nullptr) GetParam().change(*batch_);
     cpu_ = MakeCpu(2);
     weights_ = InitialWeights(model_, kCpuVocab, 91);
@@ -255,10 +236,8 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     check("memory", [](const ModelRunner::Result& result) { return result.memory; });
     const ParameterLayout layout(model_, kCpuVocab);
     for (const ParameterInfo& info : layout.parameters()) {
-      check(info.name, [&](const ModelRunner::Result& result) {
-        return std::vector<double>(result.gradients.begin() + info.offset,
-                                   result.gradients.begin() + info.end());
-      });
+      check(info.name,
+            [&](const ModelRunner::Result& result) { return ElementsOf(info, result.gradients); });
     }
     return names;
   }

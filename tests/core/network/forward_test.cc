@@ -208,20 +208,14 @@ TEST_F(ForwardTest, QueriesAtTargetsEqualQueriesEverywhereThenGathered) {
   Prepare({13, 14}, {false, true}, 5);
   const ModelRunner::Result at_targets = runner_->Run(*batch_, weights_, memory_, true);
 
-  BatchShape shape = batch_->shape;
+  Batch everywhere = *batch_;
+  BatchShape& shape = everywhere.shape;
   const int64_t size = shape.content_rows;
   shape.query_rows = size;
-  Batch everywhere(shape);
-  everywhere.lanes = batch_->lanes;
-  everywhere.direction = batch_->direction;
-  everywhere.step = batch_->step;
-  everywhere.tokens = batch_->tokens;
-  everywhere.labels = batch_->labels;
-  everywhere.weights = batch_->weights;
-  everywhere.key_pos = batch_->key_pos;
-  everywhere.key_key = batch_->key_key;
-  everywhere.key_seg = batch_->key_seg;
-  everywhere.key_doc = batch_->key_doc;
+  for (const auto& array : {&Batch::row_pos, &Batch::row_lim, &Batch::row_grp, &Batch::row_doc,
+                            &Batch::row_seg, &Batch::row_ids})
+    everywhere.*array = Batch(shape).*array;
+  everywhere.row_glob = Batch(shape).row_glob;
   const int64_t content = shape.batch_size * size;
   for (int64_t row = 0; row < shape.num_rows(); ++row) {
     const int64_t from = row % content;

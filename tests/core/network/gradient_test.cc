@@ -25,8 +25,7 @@ TEST_P(GradientTest, EveryTensorAgreesWithFiniteDifferences) {
 
 TEST_P(GradientTest, OnlyTensorsOutOfUseHaveNoGradient) {
   for (const ParameterInfo& info : runner_->layout().parameters()) {
-    const std::vector<double> gradient(result_.gradients.begin() + info.offset,
-                                       result_.gradients.begin() + info.end());
+    const std::vector<double> gradient = ElementsOf(info, result_.gradients);
     const ModelConfig& model = GetParam().model;
     // A key's bias adds the same to all scores of a row, unless it is turned by the key's position.
     const bool unused = (info.name == "transformer.mask_emb" && batch_->shape.query_rows == 0) ||

@@ -29,13 +29,12 @@ ModelConfig SpanModel(SpanHeadKind kind, bool answer_class) {
 
 // A passage of five tokens, so that the search tries every start and end.
 TextSample SpanSample(int32_t begin, int32_t end) {
-  TextSample sample = {
+  return {
       .vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = kSmallVocab, .begin = 1},
       .parts = {{8, 9}, {7, 12, 9, 11, 10}},
       .label = begin >= 0 ? 1 : 0,
       .answer_begin = begin,
       .answer_end = end};
-  return sample;
 }
 
 class SpanHeadTest : public ::testing::TestWithParam<SpanHeadKind> {

@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
+#include "core/objective/lane_frame.h"
 
 namespace anyorder::testing {
 namespace {
@@ -255,6 +256,17 @@ Batch WithGroupedQueries(const Batch& plain) {
   return batch;
 }
 
+void AddGlobalSlots(const std::vector<std::vector<int64_t>>& slots, Batch& batch) {
+  batch.shape.global_rows = std::ssize(slots.front());
+  for (int64_t b = 0; b < std::ssize(slots); ++b) {
+    for (const int64_t slot : slots[b]) {
+      const int64_t row = ContentRow(batch.shape, b) + slot;
+      batch.global_slots.push_back(static_cast<int32_t>(row));
+      batch.row_glob[row] = batch.key_glob[ContentKey(batch.shape, b) + slot] = 1;
+    }
+  }
+}
+
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling) {
   return MakeObjective(name, model, sampling).value();
@@ -304,10 +316,11 @@ std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size,
 }
 
 LoraConfig SmallAdapters() {
-  LoraConfig lora = {.rank = 3, .alpha = 1.5};
-  lora.tensors =
-      "attention.layer_norm, ff.layer_norm, q_bias, v_bias, r_w_bias, position_embedding, lm_loss";
-  return lora;
+  return {.rank = 3,
+          .alpha = 1.5,
+          .tensors =
+              "attention.layer_norm, ff.layer_norm, q_bias, v_bias, r_w_bias, "
+              "position_embedding, lm_loss"};
 }
 
 std::vector<double> PartOf(const std::vector<double>& whole, const ModelConfig& model,
@@ -317,9 +330,8 @@ std::vector<double> PartOf(const std::vector<double>& whole, const ModelConfig& 
   const ParameterLayout layout(plain, vocab_size);
   std::vector<double> result;
   for (const ParameterInfo& info : part) {
-    const int64_t offset = layout.Find(info.name).offset;
-    result.insert(result.end(), whole.begin() + offset,
-                  whole.begin() + offset + info.shape.num_elements());
+    const std::vector<double> values = ElementsOf(layout.Find(info.name), whole);
+    result.insert(result.end(), values.begin(), values.end());
   }
   return result;
 }

@@ -51,6 +51,9 @@ Batch BuildBatch(const Objective& objective, const std::vector<TextSample>& samp
 // for.
 Batch WithGroupedQueries(const Batch& plain);
 
+// Makes these slots of each lane global: equally many of each.
+void AddGlobalSlots(const std::vector<std::vector<int64_t>>& slots, Batch& batch);
+
 std::unique_ptr<Objective> MakeObjectiveOrDie(const std::string& name, const ModelConfig& model,
                                               const SamplingConfig& sampling);
 
@@ -81,6 +84,12 @@ void ExpectRefusals(const std::string& objective, const ModelConfig& model,
 // biases and gains.
 std::vector<float> InitialParameters(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
 std::vector<double> InitialWeights(const ModelConfig& model, int64_t vocab_size, uint64_t seed);
+
+// The elements of one parameter among all of them.
+template <typename T>
+std::vector<T> ElementsOf(const ParameterInfo& info, const std::vector<T>& values) {
+  return {values.begin() + info.offset, values.begin() + info.end()};
+}
 
 // Adapters of rank 3 on all projections, and some tensors that are trained whole.
 LoraConfig SmallAdapters();

@@ -98,14 +98,10 @@ void ExpectSameStepAsWithWholeVectors(ComputeType dtype, kernels::Backend& backe
   const ModelRunner::Result expected = of_vectors.Run(whole.batch, whole.weights, {}, true);
   EXPECT_EQ(result.losses, expected.losses);
   EXPECT_EQ(result.step.loss_sum, expected.step.loss_sum);
-  const auto gradient = [](const ModelRunner& runner, const ModelRunner::Result& of,
-                           const std::string& name) {
-    const ParameterInfo& info = runner.layout().Find(name);
-    return std::vector(of.gradients.begin() + info.offset, of.gradients.begin() + info.end());
-  };
   for (const ParameterInfo& info : of_pairs.layout().parameters()) {
-    const std::vector<double> computed = gradient(of_pairs, result, info.name);
-    const std::vector<double> other = gradient(of_vectors, expected, info.name);
+    const std::vector<double> computed = ElementsOf(info, result.gradients);
+    const std::vector<double> other =
+        ElementsOf(of_vectors.layout().Find(info.name), expected.gradients);
     if (info.name == kTable) {
       ExpectEntriesGradients(model, batch, computed, other);
     } else {

@@ -51,9 +51,7 @@ absl::StatusOr<Transferred> Transfer(const ModelConfig& from, const std::vector<
 // The values of a parameter.
 std::vector<float> Of(const ModelConfig& model, const std::vector<float>& values,
                       const std::string& name) {
-  const ParameterLayout layout(model, kSmallVocab);
-  const ParameterInfo& info = layout.Find(name);
-  return {values.begin() + info.offset, values.begin() + info.end()};
+  return ElementsOf(ParameterLayout(model, kSmallVocab).Find(name), values);
 }
 
 SamplingConfig Sampling(int64_t seq_len) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -244,14 +245,14 @@ TEST(AdaptiveClustersTest, CutTheVocabularyAndItsDimensions) {
 TEST(AdaptiveClustersTest, FaultsAreNamed) {
   const auto fault = [](const ModelConfig& model) { return model.Validate().Joined(); };
   EXPECT_EQ(fault(WithCutoffs("10")), "");
-  EXPECT_THAT(fault(WithCutoffs("")), HasSubstr("say where clusters of rarer words begin"));
-  EXPECT_THAT(fault(WithCutoffs("10,x")), HasSubstr("'x' is not a positive number"));
-  EXPECT_THAT(fault(WithCutoffs("10,")), HasSubstr("'' is not a positive number"));
-  EXPECT_THAT(fault(WithCutoffs("0,10")), HasSubstr("'0' is not a positive number"));
-  EXPECT_THAT(fault(WithCutoffs("10,99999999999")),
-              HasSubstr("'99999999999' is not a positive number"));
-  EXPECT_THAT(fault(WithCutoffs("10,10")), HasSubstr("where 10 does not come after 10"));
-  EXPECT_THAT(fault(WithCutoffs("10,30,20")), HasSubstr("where 20 does not come after 30"));
+  for (const auto& [cutoffs, part] : {std::pair{"", "say where clusters of rarer words begin"},
+                                      {"10,x", "'x' is not a positive number"},
+                                      {"10,", "'' is not a positive number"},
+                                      {"0,10", "'0' is not a positive number"},
+                                      {"10,99999999999", "'99999999999' is not a positive number"},
+                                      {"10,10", "where 10 does not come after 10"},
+                                      {"10,30,20", "where 20 does not come after 30"}})
+    EXPECT_THAT(fault(WithCutoffs(cutoffs)), HasSubstr(part));
   ModelConfig model = WithCutoffs("10,20");
   model.softmax = Softmax::kFull;
   EXPECT_THAT(fault(model), HasSubstr("but model.softmax is full"));

@@ -40,15 +40,11 @@ class PlanlessBackend final : public ForwardingBackend {
 };
 
 ModelConfig Model(int64_t num_layers) {
-  ModelConfig model;
+  ModelConfig model =
+      With(ModelConfig(),
+           "model_dim = 64, num_heads = 1, head_dim = 64, ffn_dim = 64, mem_len = 12, dropout = "
+           "0.1, attention_dropout = 0.1, init_range = 0.1, dtype = bf16");
   model.num_layers = num_layers;
-  model.model_dim = model.head_dim = 64;
-  model.num_heads = 1;
-  model.ffn_dim = 64;
-  model.mem_len = 12;
-  model.dropout = model.attention_dropout = 0.1;
-  model.init_range = 0.1;
-  model.dtype = ComputeType::kBFloat16;
   return model;
 }
 
@@ -113,13 +109,7 @@ TEST(AttentionPlansTest, GlobalSlotsHaveTheirOwn) {
       "attention_windows = 4:4",
       model);
   Batch batch = SmallBatch("dae", model);
-  batch.shape.global_rows = 1;
-  for (int64_t lane = 0; lane < batch.shape.batch_size; ++lane) {
-    const int64_t row = lane * batch.shape.content_rows + 3;
-    batch.global_slots.push_back(static_cast<int32_t>(row));
-    batch.row_glob[row] = 1;
-    batch.key_glob[lane * batch.shape.num_keys() + 3] = 1;
-  }
+  AddGlobalSlots({{3}, {3}}, batch);
   ExpectPlannedOnce(model, batch, {2, 4});
 }
 

@@ -19,19 +19,14 @@ using testing::InitialParameters;
 
 constexpr int64_t kVocab = 32000;
 
-ModelConfig Base() { return ModelConfig(); }
-
-ModelConfig Large() {
-  return {.num_layers = 24, .model_dim = 1024, .num_heads = 16, .ffn_dim = 4096};
-}
-
 ModelConfig Small() {
   return {.num_layers = 2, .model_dim = 64, .num_heads = 4, .head_dim = 16, .ffn_dim = 128};
 }
 
 TEST(ParameterLayoutTest, TotalsAreThoseOfTheReleasedModels) {
-  EXPECT_EQ(ParameterLayout(Base(), kVocab).num_elements(), 116750336);
-  EXPECT_EQ(ParameterLayout(Large(), kVocab).num_elements(), 360300800);
+  const ModelConfig large = {.num_layers = 24, .model_dim = 1024, .num_heads = 16, .ffn_dim = 4096};
+  EXPECT_EQ(ParameterLayout(ModelConfig(), kVocab).num_elements(), 116750336);
+  EXPECT_EQ(ParameterLayout(large, kVocab).num_elements(), 360300800);
 }
 
 TEST(ParameterLayoutTest, ParametersFollowOneAnotherWithoutGapsUnderUniqueNames) {
@@ -73,7 +68,7 @@ TEST(ParameterLayoutTest, LookingInFourTimesTheLayersComparesLittleMoreThanFourT
 }
 
 TEST(ParameterLayoutTest, ShapesAreHuggingFaces) {
-  const ParameterLayout layout(Base(), kVocab);
+  const ParameterLayout layout({}, kVocab);
   const auto shape = [&layout](const char* name) { return layout.Find(name).shape.ToString(); };
   EXPECT_EQ(shape("transformer.mask_emb"), "[1, 1, 768]");
   EXPECT_EQ(shape("transformer.word_embedding.weight"), "[32000, 768]");
@@ -132,7 +127,7 @@ TEST(ParameterLayoutTest, NextSentenceHeadComesAfterAllThatIsThereWithoutIt) {
 
 // The released optimizer excludes LayerNorm and dense biases, but explicitly includes r_*_bias.
 TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
-  const ParameterLayout layout(Base(), kVocab);
+  const ParameterLayout layout({}, kVocab);
   std::set<std::string> exempt;
   for (const ParameterInfo& info : layout.parameters()) {
     if (!info.decays) exempt.insert(info.name);

@@ -24,6 +24,13 @@ TextSample At(int64_t lane, int64_t step, int64_t num_lanes = 0) {
   return sample;
 }
 
+// The masks of so many tokens in blocks of `block_len`, by the lane's own draws.
+MaskedText MasksAt(const TextSample& sample, const AnyOrderConfig& config, int64_t length,
+                   int64_t block_len) {
+  RandomStream random = LaneDraws(sample);
+  return DrawMasks(sample, config, length, block_len, random);
+}
+
 // Mean and standard error of numbers.
 struct Estimate {
   double sum = 0;
@@ -195,8 +202,7 @@ Estimate LossOfDraws(const ToyText& toy, const AnyOrderConfig& config,
   for (int64_t step = 0; step < 20000; ++step) {
     double sum = 0;
     for (int64_t lane = 0; lane < 4; ++lane) {
-      RandomStream random = LaneDraws(At(lane, step));
-      const MaskedText draw = DrawMasks(At(lane, step), config, 4, 4, random);
+      const MaskedText draw = MasksAt(At(lane, step), config, 4, 4);
       if (visit) visit(At(lane, step), draw);
       sum += toy.WeightedLoss(draw);
     }
@@ -262,8 +268,7 @@ TEST(DrawMasksTest, ResampledBlocksHaveTheConditionedCounts) {
                                    .resample_blocks = true};
     std::vector<Estimate> shares(kBlock + 1);
     for (int64_t step = 0; step < 8000; ++step) {
-      RandomStream random = LaneDraws(At(1, step));
-      const MaskedText draw = DrawMasks(At(1, step), config, 2 * kBlock, kBlock, random);
+      const MaskedText draw = MasksAt(At(1, step), config, 2 * kBlock, kBlock);
       const auto count = std::count(draw.masked.begin(), draw.masked.begin() + kBlock, 1);
       ASSERT_TRUE(count >= range.least && count <= range.most) << count;
       // Against the probability of the count at the block's rate.
@@ -332,11 +337,9 @@ TEST(WeighByContextTest, UnmaskedTokensOfTheDocumentCountByTheirDistance) {
 TEST(DrawMasksTest, MasksDoNotDependOnTheWeightOfOne) {
   for (const MaskDraw kind : {MaskDraw::kCount, MaskDraw::kRate}) {
     AnyOrderConfig config = {.mask_rate_min = 0.5, .mask_draw = kind};
-    RandomStream random = LaneDraws(At(2, 3));
-    const MaskedText by_rate = DrawMasks(At(2, 3), config, 12, 4, random);
+    const MaskedText by_rate = MasksAt(At(2, 3), config, 12, 4);
     config.loss_weight = LossWeight::kOne;
-    random = LaneDraws(At(2, 3));
-    const MaskedText by_one = DrawMasks(At(2, 3), config, 12, 4, random);
+    const MaskedText by_one = MasksAt(At(2, 3), config, 12, 4);
     EXPECT_EQ(by_one.masked, by_rate.masked);
     EXPECT_EQ(by_one.weights, std::vector<float>(by_one.masked.begin(), by_one.masked.end()));
   }
@@ -364,8 +367,7 @@ TEST(DiffusionQuantityTest, SaysWhatIsNoBound) {
 TEST(DrawMasksTest, EachBlockHasItsRateAndItsWeightsCountItsTokens) {
   Estimate sums;
   for (int64_t step = 0; step < 4000; ++step) {
-    RandomStream random = LaneDraws(At(2, step));
-    const MaskedText draw = DrawMasks(At(2, step), {}, 14, 4, random);
+    const MaskedText draw = MasksAt(At(2, step), {}, 14, 4);
     for (int64_t block = 0; block < 4; ++block) {
       const int64_t end = std::min<int64_t>(14, 4 * block + 4);
       const double u = SpreadUniform(At(2, step), block, 4, {});
@@ -382,8 +384,7 @@ TEST(DrawMasksTest, CountsAreUniformAndExact) {
   const AnyOrderConfig config = {.mask_rate_min = 0, .mask_draw = MaskDraw::kCount};
   std::vector<int> seen(6, 0);
   for (int64_t lane = 0; lane < 500; ++lane) {
-    RandomStream random = LaneDraws(At(lane, 1));
-    const MaskedText draw = DrawMasks(At(lane, 1), config, 5, 5, random);
+    const MaskedText draw = MasksAt(At(lane, 1), config, 5, 5);
     const auto count = std::count(draw.masked.begin(), draw.masked.end(), 1);
     ++seen[count];
     for (int64_t i = 0; i < 5; ++i)
@@ -396,8 +397,7 @@ TEST(DrawMasksTest, CountsAreUniformAndExact) {
 
 TEST(DrawMasksTest, ARateOfOneMasksAll) {
   const AnyOrderConfig config = {.mask_rate_min = 1, .mask_rate_max = 1};
-  RandomStream random = LaneDraws(At(2, 3));
-  EXPECT_EQ(DrawMasks(At(2, 3), config, 9, 1, random).weights, std::vector<float>(9, 1.0f));
+  EXPECT_EQ(MasksAt(At(2, 3), config, 9, 1).weights, std::vector<float>(9, 1.0f));
 }
 
 TEST(DrawOrderTest, EveryOrderIsAsLikely) {
