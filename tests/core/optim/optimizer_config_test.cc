@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <string>
 
 #include "tests/testing/status_matchers.h"
 
@@ -12,8 +11,6 @@ namespace anyorder {
 namespace {
 
 using ::testing::HasSubstr;
-
-TEST(OptimizerConfigTest, DefaultsAreValid) { EXPECT_TRUE(OptimizerConfig().Validate().empty()); }
 
 // Numbers below their bounds: ConfigKeysTest.NumbersBelowTheirBoundsAreRefused.
 TEST(OptimizerConfigTest, EveryFaultIsInOneMessage) {

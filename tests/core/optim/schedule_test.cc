@@ -140,10 +140,6 @@ TEST(LearningRateTest, ConstantStaysAtThePeak) {
   EXPECT_EQ(LearningRate(config, 100, 1000), 4e-4);
 }
 
-TEST(LearningRateTest, WithoutWarmUpTheFirstStepIsAtThePeak) {
-  EXPECT_NEAR(LearningRate(Config(LearningRateDecay::kLinear, 0), 100, 0), 4e-4, kBound);
-}
-
 TEST(LearningRateTest, ARunShorterThanItsWarmUpNeverDecaysBelowTheFloor) {
   const OptimizerConfig config = Config(LearningRateDecay::kLinear, 100);
   EXPECT_NEAR(LearningRate(config, 50, 49), 4e-4 * 0.49, kBound);
