@@ -158,10 +158,11 @@ SamplingConfig SmallSampling() {
   return {.seq_len = 16, .reuse_len = 8, .num_predict = 5, .perm_size = 8, .mask_fraction = 0.3};
 }
 
-SamplingConfig OneWaySampling(int64_t seq_len) {
+SamplingConfig OneWaySampling(int64_t seq_len, const AnyOrderConfig& any_order) {
   SamplingConfig sampling = SmallSampling();
   sampling.bidirectional = false;
   sampling.seq_len = seq_len;
+  sampling.any_order = any_order;
   return sampling;
 }
 

@@ -29,7 +29,7 @@ void MakeQwen3(ModelConfig& model);
 // 16 slots, two halves of 8, five targets.
 SamplingConfig SmallSampling();
 // The same for objectives that read in one direction.
-SamplingConfig OneWaySampling(int64_t seq_len = 16);
+SamplingConfig OneWaySampling(int64_t seq_len = 16, const AnyOrderConfig& any_order = {});
 inline constexpr int64_t kSmallVocab = 13;
 
 // Random text of one lane and step: [reuse][A][SEP][B][SEP][CLS], spans replaced by random

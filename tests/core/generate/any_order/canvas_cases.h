@@ -86,9 +86,11 @@ inline std::vector<CanvasModel> OrderedModels() {
   };
 }
 
+// Each once: those of two streams are in both lists.
 inline std::vector<CanvasModel> AllCanvasModels() {
   std::vector<CanvasModel> models = UnmaskingModels();
-  for (const CanvasModel& model : OrderedModels()) models.push_back(model);
+  for (const CanvasModel& model : OrderedModels())
+    if (model.form.family != CanvasFamily::kTwoStream) models.push_back(model);
   return models;
 }
 // One of each family.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "core/generate/any_order/write_options.h"
@@ -36,13 +35,8 @@ std::string NameOf(const MethodCase& value) {
 }
 
 std::vector<MethodCase> MethodCases() {
-  std::vector<CanvasModel> models = UnmaskingModels();
-  std::set<std::string> names;
-  for (const CanvasModel& model : models) names.insert(model.name);
-  for (const CanvasModel& model : OrderedModels())
-    if (names.insert(model.name).second) models.push_back(model);
   std::vector<MethodCase> cases;
-  for (const CanvasModel& model : models) {
+  for (const CanvasModel& model : AllCanvasModels()) {
     for (const WriteMethod method : MethodsOf(model.form)) cases.push_back({model, method});
   }
   return cases;

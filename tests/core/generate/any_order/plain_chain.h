@@ -3,7 +3,6 @@
 
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -43,8 +42,8 @@ inline CanvasModel CanvasModelOf(const std::string& name, const std::string& obj
   CanvasModel made{.name = name, .model = SmallModel(), .form = {}, .vocab_size = 5, .weights = {}};
   made.model.mem_len = 0;
   backbone(made.model);
-  SamplingConfig sampling = objective == "permutation_lm" ? SmallSampling() : OneWaySampling();
-  sampling.any_order = config;
+  const SamplingConfig sampling =
+      objective == "permutation_lm" ? SmallSampling() : OneWaySampling(16, config);
   made.form = MakeObjectiveOrDie(objective, made.model, sampling)
                   ->Canvas({.mask = 4, .end_of_document = 1})
                   .value();

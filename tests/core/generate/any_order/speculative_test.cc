@@ -1,17 +1,12 @@
-// Speculative writing against its definition, one token's network pass at a time, and against the
-// distribution that one token after the other has, by enumeration.
+// Speculative writing against its definition, one token's network pass at a time;
+// writing_distribution_test.cc has the distribution of its texts.
 
 #include "core/generate/any_order/methods.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <map>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -19,7 +14,6 @@
 #include "core/network/tensors/parameters.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_chain.h"
-#include "tests/core/generate/any_order/text_counts.h"
 #include "tests/core/network/model_testing.h"
 #include "tests/testing/emulated_gpu.h"
 
@@ -273,89 +267,6 @@ TEST_P(SpeculativeTest, OneGuessARoundIsOneTokenAfterTheOther) {
   }
 }
 
-// Of every filling of the blanks, in the order of their positions: what one token after the other,
-// in the order that `order` names blanks by, gives it.
-using Distribution = TextWeights;
-Distribution ChainDistribution(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
-                               const DrawOptions& draw, const std::vector<size_t>& order) {
-  std::vector<PlacedToken> given;
-  for (const int64_t position : GivenOf(canvas.tokens))
-    given.push_back({position, canvas.tokens[position]});
-  const std::vector<int64_t> blanks = BlanksOf(canvas.tokens);
-  std::vector<bool> is_banned(draw.banned.begin(), draw.banned.end());
-  is_banned.resize(kVocab);
-  Distribution result;
-  std::vector<int32_t> filling(blanks.size());
-  const std::function<void(std::vector<PlacedToken>, double)> go =
-      [&](std::vector<PlacedToken> known, double probability) {
-        const size_t depth = known.size() - given.size();
-        if (depth == order.size()) {
-          result[filling] += probability;
-          return;
-        }
-        const int64_t asked = blanks[order[depth]];
-        const PlainChoice next(draw.cuts, ReadNext(pass, model.form, known, given.size(), asked),
-                               is_banned);
-        known.push_back({asked, 0});
-        for (const int32_t token : next.tokens) {
-          known.back().token = filling[order[depth]] = token;
-          go(known, probability * next.Of(token));
-        }
-      };
-  go(given, 1);
-  return result;
-}
-
-Distribution MeanOverOrders(const CanvasModel& model, PlainPass& pass, const Canvas& canvas,
-                            const DrawOptions& draw, size_t blanks) {
-  std::vector<size_t> order(blanks);
-  std::iota(order.begin(), order.end(), 0);
-  Distribution mean;
-  double count = 0;
-  do {
-    for (const auto& [filling, probability] : ChainDistribution(model, pass, canvas, draw, order))
-      mean[filling] += probability;
-    ++count;
-  } while (std::next_permutation(order.begin(), order.end()));
-  for (auto& [filling, probability] : mean) probability /= count;
-  return mean;
-}
-
-ChiSquare Compare(const std::vector<WrittenText>& texts, const Canvas& canvas,
-                  const Distribution& expected) {
-  Distribution seen;
-  for (const WrittenText& text : texts) {
-    std::vector<int32_t> filling;
-    for (const int64_t position : BlanksOf(canvas.tokens)) filling.push_back(text.tokens[position]);
-    seen[filling] += 1;
-  }
-  return CompareCounts(seen, expected);
-}
-
-Canvas ThreeBlanks() { return {{3, kBlank, 0, kBlank, 2, kBlank}}; }
-
-std::vector<Canvas> Streams(const Canvas& canvas, uint64_t count) {
-  std::vector<Canvas> canvases(count, canvas);
-  for (uint64_t n = 0; n < count; ++n) canvases[n].stream = n;
-  return canvases;
-}
-
-TEST_P(SpeculativeTest, TextsHaveTheDistributionOfOneTokenAfterTheOther) {
-  PlainPass pass(model_);
-  const Canvas canvas = ThreeBlanks();
-  for (const TokenCuts& cuts :
-       {TokenCuts(), TokenCuts{.temperature = 0.7, .top_k = 4}, TokenCuts{.top_p = 0.8}}) {
-    options_.draw.cuts = cuts;
-    if (cuts.top_k > 0) options_.draw.banned = {1, 0, 0, 0, 0};
-    const Distribution expected =
-        is_burst() ? MeanOverOrders(model_, pass, canvas, options_.draw, 3)
-                   : ChainDistribution(model_, pass, canvas, options_.draw, {0, 1, 2});
-    const std::vector<WrittenText> texts = Write(model_, Streams(canvas, 8000), options_);
-    const ChiSquare test = Compare(texts, canvas, expected);
-    EXPECT_LT(test.statistic, test.limit) << "top_k " << cuts.top_k << ", top_p " << cuts.top_p;
-  }
-}
-
 // Guesses of a network that heeds no other token are as good as the check: all are kept.
 TEST_P(SpeculativeTest, WhereContextSaysNothingEverythingIsKept) {
   model_.model.tie_embeddings = false;
@@ -412,21 +323,6 @@ TEST_F(LiteralBurstTest, EqualsItsDefinitionTokenForToken) {
       again.recompute = true;
       ExpectSameTexts(texts, Write(model_, canvases, again));
     }
-  }
-}
-
-// Why it is not what is done: with one order as with several, texts have another distribution.
-TEST_F(LiteralBurstTest, IsBiased) {
-  EXPECT_FALSE(WriteOptions().literal);
-  EXPECT_EQ(WriteOptions().orders, 1);
-  PlainPass pass(model_);
-  const Canvas canvas = ThreeBlanks();
-  const Distribution expected = MeanOverOrders(model_, pass, canvas, options_.draw, 3);
-  for (const int64_t orders : {1, 3}) {
-    options_.orders = orders;
-    const ChiSquare test =
-        Compare(Write(model_, Streams(canvas, 16000), options_), canvas, expected);
-    EXPECT_GT(test.statistic, test.limit) << orders;
   }
 }
 

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -30,8 +28,7 @@ class TrainingLane : public ::testing::TestWithParam<int64_t> {
   void Build(const std::string& name, const AnyOrderConfig& config) {
     model_ = name == "sigma_gpt" ? With(SmallLearnedModel(17), "positions = learned_pairs")
                                  : With(SmallModel(), "mem_len = 0");
-    sampling_ = OneWaySampling();
-    sampling_.any_order = config;
+    sampling_ = OneWaySampling(16, config);
     objective_ = MakeObjectiveOrDie(name, model_, sampling_);
     sample_ = RandomSample(sampling_, SampleKind::kContiguous, kSmallVocab, /*lane=*/GetParam(),
                            /*step=*/3, false);

@@ -28,8 +28,7 @@ TextSample Sample(int64_t lane, int64_t step = 3) {
 }
 
 Batch Build(const std::string& name, const AnyOrderConfig& config, const TextSample& sample) {
-  SamplingConfig sampling = OneWaySampling();
-  sampling.any_order = config;
+  const SamplingConfig sampling = OneWaySampling(kLength, config);
   return BuildBatch(*MakeObjectiveOrDie(name, WithoutMemory(), sampling), {sample});
 }
 
@@ -119,8 +118,7 @@ TEST(MaskedDiffusionTest, ShortStepsHaveOneLengthAndNothingBeyond) {
 // over all lanes whatever microbatch each is in: never a mean of the lanes' own quotients.
 TEST(MaskedDiffusionTest, MaskedTokensOfTheWholeStepCanBeTheDivisor) {
   for (const char* const name : kDiffusion) {
-    SamplingConfig sampling = OneWaySampling();
-    sampling.any_order.loss_divisor = LossDivisor::kMasked;
+    const SamplingConfig sampling = OneWaySampling(kLength, {.loss_divisor = LossDivisor::kMasked});
     const auto objective = MakeObjectiveOrDie(name, WithoutMemory(), sampling);
     double of_microbatches = 0, masked = 0;
     for (int64_t lane = 0; lane < 8; lane += 2) {
@@ -215,8 +213,7 @@ TEST(AnyOrderTest, HiddenDocumentsAreSeenByNobodyElse) {
 
 TEST(BlockDiffusionTest, SingleTokensAreOnlyWithTheirWeightsAnNll) {
   const auto quantity = [](const AnyOrderConfig& config) {
-    SamplingConfig sampling = OneWaySampling();
-    sampling.any_order = config;
+    const SamplingConfig sampling = OneWaySampling(kLength, config);
     return MakeObjectiveOrDie("block_diffusion", WithoutMemory(), sampling)->quantity();
   };
   EXPECT_EQ(quantity({.block_len = 1}), "NLL of each token given those before it");

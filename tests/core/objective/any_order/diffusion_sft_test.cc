@@ -27,9 +27,7 @@ const std::vector<PartLengths> kStepLengths = {{4, 3},  {1, 1},   {6, 9}, {2, 6}
                                                {40, 2}, {40, 40}, {3, 40}};
 
 std::shared_ptr<Objective> MakeSft(const AnyOrderConfig& config) {
-  SamplingConfig sampling = OneWaySampling(kSftSlots);
-  sampling.any_order = config;
-  return MakeObjectiveOrDie(kSft, SmallLearnedModel(kSftSlots), sampling);
+  return MakeObjectiveOrDie(kSft, SmallLearnedModel(kSftSlots), OneWaySampling(kSftSlots, config));
 }
 
 // Tokens of the source are 5 to 8, those of the target 9 to 12.
@@ -265,7 +263,7 @@ TEST(DiffusionSftTest, ItsNumberSaysWhatIsCounted) {
 }
 
 TEST(DiffusionSftTest, WhatItCannotUseIsRefused) {
-  SamplingConfig sampling = OneWaySampling(kSftSlots);
+  const SamplingConfig sampling = OneWaySampling(kSftSlots);
   ExpectRefusals(kSft, SmallLearnedModel(kSftSlots), sampling,
                  {{"seq_len = 1", "seq_len is 1 but must be at least 2"},
                   {"mask_rate_min = 0", "mask_rate_min=0"}});

@@ -22,14 +22,8 @@ constexpr int64_t kWindow = 16;
 
 ModelConfig PairsModel() { return With(SmallLearnedModel(kWindow), "positions = learned_pairs"); }
 
-SamplingConfig SamplingWith(const AnyOrderConfig& config, int64_t seq_len = kWindow) {
-  SamplingConfig sampling = OneWaySampling(seq_len);
-  sampling.any_order = config;
-  return sampling;
-}
-
 std::unique_ptr<Objective> MakeSigma(const AnyOrderConfig& config = {}, int64_t seq_len = kWindow) {
-  return MakeObjectiveOrDie("sigma_gpt", PairsModel(), SamplingWith(config, seq_len));
+  return MakeObjectiveOrDie("sigma_gpt", PairsModel(), OneWaySampling(seq_len, config));
 }
 
 TextSample WindowOf(int64_t lane, int64_t step, int64_t seq_len = kWindow) {
