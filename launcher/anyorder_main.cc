@@ -96,10 +96,7 @@ int Main(int argc, char** argv) {
   DeclarePrep(*app.add_subcommand("prep", kPrepSummary), prep);
   std::vector<Subcommand> subcommands;
   for (const auto declare : kSubcommands) subcommands.push_back(declare(app));
-  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
-  for (const Subcommand& subcommand : subcommands)
-    if (subcommand.app->parsed()) return subcommand.run();
-  return kExitUsage;
+  return ParseAndRun(app, subcommands, argc, argv);
 }
 
 }  // namespace

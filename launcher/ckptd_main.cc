@@ -18,8 +18,8 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/private_files.h"
 
 namespace anyorder {
 namespace {

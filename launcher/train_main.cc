@@ -29,8 +29,8 @@
 #include "dist/start_guard.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/private_files.h"
 #include "launcher/start/open_mpi.h"
 
 namespace anyorder {

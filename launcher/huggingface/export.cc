@@ -16,8 +16,6 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
@@ -32,8 +30,7 @@
 #include "launcher/huggingface/tokenizer_files.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/new_directory.h"
-#include "launcher/process/private_files.h"
+#include "launcher/process/new_files.h"
 #include "launcher/run/imported_run.h"
 #include "launcher/run/saved_step.h"
 
@@ -241,11 +238,8 @@ absl::StatusOr<int64_t> WriteAll(const ExportOptions& options, const RunConfig& 
 }  // namespace
 
 absl::Status ExportModel(const ExportOptions& options) {
-  SetLogName("export");
   RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
-  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
-  if (config.run.is_private) KeepFilesPrivate();
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   const HfFamily* family = nullptr;  // none: our own names
   if (options.format == ExportFormat::kPeft && !config.lora.is_on()) {
     return FailedPrecondition("'", options.run_dir,

@@ -41,8 +41,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/new_directory.h"
-#include "launcher/process/private_files.h"
+#include "launcher/process/new_files.h"
 #include "launcher/run/imported_run.h"
 #include "launcher/run/run_identity.h"
 #include "launcher/run/saved_step.h"
@@ -457,7 +456,6 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
 }  // namespace
 
 absl::Status ImportHuggingFace(const ImportOptions& options) {
-  SetLogName("import");
   RETURN_IF_ERROR(CheckInput(options.input));
   RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Import import;
@@ -493,7 +491,6 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
 }
 
 absl::Status ImportRun(const ImportRunOptions& options) {
-  SetLogName("import");
   RETURN_IF_ERROR(CheckRunInput(options.input));
   RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
   Source source;

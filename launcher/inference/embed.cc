@@ -19,7 +19,6 @@
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/openmp_spin.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -65,7 +64,6 @@ absl::StatusOr<ckpt::SafetensorsWriter> MakeFile(const std::string& path, const 
 // FailedPrecondition for texts that cannot be read, or another vocabulary; Cancelled after a
 // signal; NotFound, DataLoss.
 absl::Status Embed(const EmbedOptions& options) {
-  SetLogName("embed");
   ASSIGN_OR_RETURN(const std::vector<std::string> texts, ReadPrompts(options.input));
   ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("text");
@@ -114,10 +112,7 @@ Subcommand DeclareEmbed(CLI::App& front) {
       ->required();
   AddTokenStateOptions(command, options->states);
   AddTextModelOptions(command, *options);
-  return {command, [options] {
-            EnsureShortSpin();
-            return Report(Embed(*options));
-          }};
+  return {command, [options] { return Report(Embed(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

@@ -30,7 +30,7 @@
 #include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/openmp_spin.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -66,8 +66,7 @@ absl::Status ResolveObjective(EvalOptions& options) {
     return InvalidArgument("--objective: ", named.status().message(),
                            "; own is the run's, causal scores from left to right");
   }
-  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   const bool is_own = *named == &TraitsOf(config);
   // A language model of text in its own order, by whatever name.
   const bool is_causal = (*named)->has(ObjectiveTraits::kCausal) &&
@@ -113,8 +112,7 @@ absl::Status CheckOptions(const EvalOptions& options) {
 }
 
 absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
-  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   const std::string data = options.data.empty() ? config.eval.shards : options.data;
   if (data.empty()) {
     return absl::InvalidArgumentError(
@@ -228,7 +226,6 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
 // was scored by then; InvalidArgument for options that do not fit each other or the run;
 // FailedPrecondition for text of another tokenizer or too little of it; NotFound, DataLoss.
 absl::StatusOr<int> Evaluate(EvalOptions options) {
-  SetLogName("eval");
   RETURN_IF_ERROR(ResolveObjective(options));
   RETURN_IF_ERROR(CheckOptions(options));
   const bool is_causal = options.objective == "causal";
@@ -264,13 +261,6 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
   LogWarning(absl::StrCat("stopped by a signal: the numbers are of ", measured.done, " of ",
                           measured.total, is_causal ? " segments" : " scored batches"));
   return static_cast<int>(kExitRequeue);
-}
-
-int RunEval(const EvalOptions& options) {
-  EnsureShortSpin();
-  const absl::StatusOr<int> exit_status = Evaluate(options);
-  const int reported = Report(exit_status.status());
-  return exit_status.ok() && reported == kExitDone ? *exit_status : reported;
 }
 
 }  // namespace
@@ -318,7 +308,7 @@ Subcommand DeclareEval(CLI::App& front) {
            "CPU threads, 0: all cores; does not affect results", 0, 4096);
   command->add_flag("--json", options->json, "print one JSON object");
   AddDeviceOption(command, &options->device);
-  return {command, [options] { return RunEval(*options); }};
+  return {command, [options] { return Report(Evaluate(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

@@ -24,14 +24,11 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/evaluation/example_predictor.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/examples/example_prep.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/gold.h"
-#include "launcher/inference/new_file.h"
 #include "launcher/inference/predictions.h"
 #include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
@@ -39,9 +36,7 @@
 #include "launcher/inference/told_predictions.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/field_options.h"
-#include "launcher/process/new_directory.h"
-#include "launcher/process/openmp_spin.h"
-#include "launcher/process/private_files.h"
+#include "launcher/process/new_files.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
@@ -322,12 +317,9 @@ absl::Status PredictAll(const PredictOptions& options, const SavedModel& model,
 // FailedPrecondition for a run that is no classifier, or examples that cannot be used, with file
 // and line; Cancelled after a signal; NotFound, DataLoss.
 absl::Status Predict(const PredictOptions& options) {
-  SetLogName("predict");
   RETURN_IF_ERROR(CheckOptions(options));
-  RETURN_IF_ERROR(CheckIsRun(options.run_dir));
-  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(options.run_dir).config, {}));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   RETURN_IF_ERROR(CheckIsClassifier(config));
-  if (config.run.is_private) KeepFilesPrivate();
   // A table on the terminal is shown without progress.
   BatchProgress progress("example", /*is_shown=*/!options.output.empty());
   ASSIGN_OR_RETURN(PredictionSink sink, PredictionSink::Open(options));
@@ -393,10 +385,7 @@ Subcommand DeclarePredict(CLI::App& front) {
   AddCount(command, "--threads", options->threads,
            "CPU threads, 0: all cores; does not affect results", 0, 4096);
   AddDeviceOption(command, &options->device);
-  return {command, [options] {
-            EnsureShortSpin();
-            return Report(Predict(*options));
-          }};
+  return {command, [options] { return Report(Predict(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

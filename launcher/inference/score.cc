@@ -14,7 +14,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/json_members.h"
-#include "core/base/log.h"
 #include "core/base/status.h"
 #include "data/trec/trec_files.h"
 #include "launcher/inference/gold.h"
@@ -174,7 +173,6 @@ void PrintJson(const ScoreOptions& options, const Scores& scores) {
 // Errors: InvalidArgument for options; DataLoss and FailedPrecondition for files that cannot be
 // used or do not fit one another, naming file, line and examples; AlreadyExists; I/O.
 absl::Status Score(const ScoreOptions& options) {
-  SetLogName("score");
   RETURN_IF_ERROR(CheckCounts(options));
   Scores scores;
   if (options.task == kTrec) {

@@ -19,7 +19,7 @@
 #include "core/base/whole_file.h"
 #include "core/metrics/ranking.h"
 #include "data/prep/examples/official_tasks.h"
-#include "launcher/inference/new_file.h"
+#include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -4,17 +4,13 @@
 
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
-#include "core/train/run/config_file.h"
-#include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/vocabulary.h"
 #include "launcher/inference/run_backend.h"
-#include "launcher/process/private_files.h"
 #include "launcher/run/imported_run.h"
-#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -120,13 +116,6 @@ CLI::Option* AddTokenStateOptions(CLI::App* command, TokenStateOptions& options)
                   "tokens of a text that are read, special ones included; longer texts are cut "
                   "(default: as in training)",
                   1, int64_t{1} << 20);
-}
-
-absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir) {
-  RETURN_IF_ERROR(CheckIsRun(run_dir));
-  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(run_dir).config, {}));
-  if (config.run.is_private) KeepFilesPrivate();
-  return config;
 }
 
 absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const RunConfig& config) {

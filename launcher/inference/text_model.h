@@ -8,15 +8,13 @@
 
 #include "absl/status/statusor.h"
 
-#include "ckpt/reader.h"
 #include "core/config/sampling_config.h"
 #include "core/train/evaluation/token_states.h"
-#include "core/train/run/run_config.h"
-#include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/run_vocabulary.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
+#include "launcher/run/saved_step.h"  // LoadConfigOfRun, for those that open a model
 
 namespace anyorder::launcher {
 
@@ -36,9 +34,6 @@ struct TextModel {
   std::unique_ptr<kernels::Backend> backend = nullptr;
   SavedWeights weights = {};
 };
-
-// The configuration of a run that is there. Files are kept private from here on if the run's are.
-absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir);
 
 // `config` is the run's. Errors: those of MakeRunBackend; those of data::ReadVocabulary and
 // RunVocabulary::Make; FailedPrecondition for another vocabulary than the run's, if there is none,

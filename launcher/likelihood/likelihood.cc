@@ -6,12 +6,10 @@
 #include <memory>
 
 #include "core/base/json_members.h"
-#include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/inference/batch_progress.h"
-#include "launcher/inference/new_file.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/openmp_spin.h"
+#include "launcher/process/new_files.h"
 #include "launcher/texts/model_text_service.h"
 
 namespace anyorder::launcher {
@@ -34,7 +32,6 @@ absl::Status WriteLines(const LikelihoodInput& input,
 // Errors: those of ReadLikelihoodInput, ModelTextService and its Score; AlreadyExists for an
 // output; Cancelled after a signal, then there is none.
 absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
-  SetLogName("likelihood");
   ASSIGN_OR_RETURN(const LikelihoodInput input, ReadLikelihoodInput(options.input));
   std::unique_ptr<NewFile> file;
   if (!options.output.empty()) {
@@ -85,10 +82,7 @@ Subcommand DeclareLikelihood(CLI::App& front) {
   VisitBoundSamples(options->scoring.bound_samples, add);
   add("seed", options->scoring.seed, "seed of the masks", AtLeast(0));
   AddTextModelOptions(command, *options);
-  return {command, [options] {
-            EnsureShortSpin();
-            return Report(MeasureLikelihood(*options));
-          }};
+  return {command, [options] { return Report(MeasureLikelihood(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

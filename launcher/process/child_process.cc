@@ -14,8 +14,10 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -75,6 +77,21 @@ std::vector<char*> Pointers(const std::vector<std::string>& strings) {
   return pointers;
 }
 
+// The path of the running program; "" if it is not known.
+std::string OwnProgram() {
+  char path[PATH_MAX];
+  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
+  return {path, length > 0 ? static_cast<size_t>(length) : 0};
+}
+
+// Of this process; empty if they cannot be read.
+std::vector<std::string> OwnArguments() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::vector<std::string> arguments;
+  for (std::string argument; std::getline(file, argument, '\0');) arguments.push_back(argument);
+  return arguments;
+}
+
 constexpr size_t kMaxOutputBytes = 1 << 20;
 constexpr absl::Duration kEndLimit = absl::Seconds(5);
 
@@ -129,9 +146,7 @@ bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
 }
 
 std::string ProgramDirectory() {
-  char path[PATH_MAX];
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof path);
-  const std::string program(path, length > 0 ? static_cast<size_t>(length) : 0);
+  const std::string program = OwnProgram();
   return program.substr(0, program.rfind('/'));
 }
 
@@ -139,6 +154,18 @@ int UsableCores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
   return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+}
+
+void EnsureShortSpin() {
+  if (::getenv("GOMP_SPINCOUNT") != nullptr || ::getenv("OMP_WAIT_POLICY") != nullptr) return;
+  const std::vector<std::string> arguments = OwnArguments();
+  // By its path, not as /proc/self/exe: the process keeps its name.
+  const std::string program = OwnProgram();
+  if (arguments.empty() || program.empty()) return;
+  // Also ends the repetition: the next time it is set.
+  if (::putenv(const_cast<char*>(kShortSpin)) != 0) return;
+  // If it fails, this process goes on and is only slower.
+  ::execv(program.c_str(), Pointers(arguments).data());
 }
 
 absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
@@ -187,6 +214,15 @@ std::string FrontCommand() {
   const std::string found = FindProgram(name);
   const bool is_found = !found.empty() && std::filesystem::equivalent(found, own, error);
   return is_found ? name : ShellQuote(own);
+}
+
+std::string TypedCommand() {
+  const std::vector<std::string> words = OwnArguments();
+  std::string command = words.empty() ? "anyorder" : ShellCommand(words);
+  std::replace_if(
+      command.begin(), command.end(),
+      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); }, '?');
+  return command;
 }
 
 }  // namespace anyorder::launcher

@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/log.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/display_width.h"
@@ -414,6 +415,22 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
         app.get_name(),
         InvalidArgument(fault, fault.ends_with('?') ? " See `" : "; see `", name, " --help`"));
   }
+}
+
+int ParseAndRun(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv) {
+  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
+  for (const Subcommand& subcommand : subcommands) {
+    if (!subcommand.app->parsed()) continue;
+    if (subcommand.computes) EnsureShortSpin();
+    SetLogName(subcommand.app->get_name());
+    return subcommand.run();
+  }
+  return kExitUsage;
+}
+
+int Report(const absl::StatusOr<int>& exit_status) {
+  const int reported = Report(exit_status.status());
+  return exit_status.ok() && reported == kExitDone ? *exit_status : reported;
 }
 
 CLI::App* AddCommand(CLI::App& front, const std::string& name, const std::string& summary,

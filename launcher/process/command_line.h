@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "core/base/fields.h"
 #include "core/base/status.h"
@@ -206,9 +207,15 @@ struct Subcommand {
   CLI::App* app;  // owned by the front
   // After parsing; returns the exit status, having reported what went wrong.
   std::function<int()> run;
+  bool computes = false;  // with threads of OpenMP (EnsureShortSpin)
 };
+
+// Parses, and runs the subcommand that is called, under its name in the log. The exit status.
+int ParseAndRun(CLI::App& app, const std::vector<Subcommand>& subcommands, int argc, char** argv);
 
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
 inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
+// Of one that succeeds with several exit statuses.
+int Report(const absl::StatusOr<int>& exit_status);
 
 }  // namespace anyorder::launcher

@@ -17,7 +17,7 @@
 #include "core/base/status.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
 namespace {

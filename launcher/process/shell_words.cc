@@ -7,9 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
-#include "absl/strings/str_split.h"
-
-#include "core/base/whole_file.h"
 
 namespace anyorder::launcher {
 
@@ -26,17 +23,6 @@ std::string ShellCommand(const std::vector<std::string>& words) {
   return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
     absl::StrAppend(out, ShellQuote(word));
   });
-}
-
-std::string TypedCommand() {
-  std::string line = ReadWholeFile("/proc/self/cmdline").value_or("anyorder");
-  if (!line.empty() && line.back() == '\0') line.pop_back();
-  const std::vector<std::string> words = absl::StrSplit(line, '\0');
-  std::string command = ShellCommand(words);
-  std::replace_if(
-      command.begin(), command.end(),
-      [](char letter) { return absl::ascii_iscntrl(static_cast<unsigned char>(letter)); }, '?');
-  return command;
 }
 
 }  // namespace anyorder::launcher

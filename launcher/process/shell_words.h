@@ -13,7 +13,4 @@ namespace anyorder::launcher {
 std::string ShellQuote(absl::string_view word);
 std::string ShellCommand(const std::vector<std::string>& words);
 
-// This process's command line as it was typed, for people; control characters are question marks.
-std::string TypedCommand();
-
 }  // namespace anyorder::launcher

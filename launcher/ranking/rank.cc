@@ -15,23 +15,27 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "core/ranking/kernel_pooling.h"
 #include "core/ranking/kernel_ranker.h"
+#include "core/ranking/stop_words.h"
+#include "core/train/evaluation/token_states.h"
 #include "launcher/inference/batch_progress.h"
-#include "launcher/inference/new_file.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/openmp_spin.h"
-#include "launcher/ranking/pair_features.h"
-#include "launcher/ranking/ranker_file.h"
+#include "launcher/process/new_files.h"
 #include "launcher/ranking/ranking_input.h"
 
 namespace anyorder::launcher {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+constexpr char kFormat[] = "anyorder kernel ranker 1";
 constexpr char kEnglish[] = "english";
 constexpr char kNone[] = "none";
 constexpr int64_t kLeastFolds = 3;  // to learn from, to stop by, to rank
@@ -71,6 +75,57 @@ absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice));
   return StopWords(std::vector<std::string>(
       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())));
+}
+
+// A trained ranker as a file (README.md has its fields), with all that its features depend on.
+struct SavedRanker {
+  TrainedRanker trained;
+  std::string network;     // state digest of the checkpoint (ckpt::Checkpoint::StateDigest)
+  int64_t max_length = 0;  // slots
+  StopWords stop_words;
+};
+
+std::string SerializeRanker(const SavedRanker& ranker) {
+  std::vector<std::string> words(ranker.stop_words.words().begin(),
+                                 ranker.stop_words.words().end());
+  std::sort(words.begin(), words.end());
+  const Json file = {{"format", kFormat},
+                     {"weights", ranker.trained.ranker.weights},
+                     {"bias", ranker.trained.ranker.bias},
+                     {"step", ranker.trained.step},
+                     {"validation_loss", ranker.trained.validation_loss},
+                     {"network", ranker.network},
+                     {"max_length", ranker.max_length},
+                     {"stop_words", words}};
+  return DumpJson(file) + "\n";
+}
+
+// DataLoss, naming the path, for a file that SerializeRanker did not make.
+absl::StatusOr<SavedRanker> ReadRanker(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  const auto file = TryParseJson<Json>(text);
+  SavedRanker ranker;
+  std::string format;
+  uint64_t max_length = 0;
+  std::vector<double> weights;
+  std::vector<std::string> stop_words;
+  MemberReader read(file);
+  read("format", format);
+  read("weights", weights);
+  read("bias", ranker.trained.ranker.bias);
+  read("network", ranker.network);
+  read("max_length", max_length);
+  read("stop_words", stop_words);
+  ranker.max_length = static_cast<int64_t>(max_length);
+  if (!read.bad().empty() || format != kFormat || weights.size() != kNumKernels ||
+      ranker.max_length <= 0) {
+    return DataLoss("'", path,
+                    "' is no ranker of this version; make one with `anyorder rank "
+                    "--qrels FILE --save RANKER`");
+  }
+  std::copy(weights.begin(), weights.end(), ranker.trained.ranker.weights.begin());
+  ranker.stop_words = StopWords(stop_words);
+  return ranker;
 }
 
 using Scores = std::vector<std::vector<double>>;  // of each topic's documents
@@ -169,6 +224,90 @@ absl::StatusOr<SavedRanker> RankerOf(const RankOptions& options) {
   return ranker;
 }
 
+struct PairFeatures {
+  // Features of each topic and each of its documents.
+  std::vector<std::vector<KernelFeatures>> topics;
+  int64_t max_length = 0;  // what it came to
+  int64_t num_cut = 0;     // documents that are longer than that
+};
+
+using Tokens = std::vector<int32_t>;
+
+// Of the tokens that take part.
+UnitVectors KeptVectors(const std::vector<float>& states, int64_t dim, const Tokens& tokens,
+                        const RunVocabulary& vocabulary, const StopWords& stop_words) {
+  std::vector<absl::string_view> pieces;
+  for (size_t i = 0; i < states.size() / static_cast<size_t>(dim); ++i)
+    pieces.push_back(vocabulary.pieces()[static_cast<size_t>(tokens[i])].text);
+  std::vector<float> kept;
+  for (const int64_t token : stop_words.KeptTokens(pieces)) {
+    const auto begin = states.begin() + token * dim;
+    kept.insert(kept.end(), begin, begin + dim);
+  }
+  return UnitVectors(kept, dim);
+}
+
+// A place in the topics' lists.
+struct Place {
+  size_t topic = 0;
+  size_t document = 0;
+};
+
+// Kernel features of topics and documents, from the token states of a frozen network. Each text is
+// read once, whatever number of topics rank it, and its states are dropped once their features are
+// known: memory grows with the queries, time with the documents' tokens and the topics' documents.
+// Cancelled after a signal; the errors of RunVocabulary and TokenEncoder.
+absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, const TextModel& model,
+                                                 const TokenStateOptions& states,
+                                                 const StopWords& stop_words,
+                                                 BatchProgress& progress) {
+  const RunVocabulary& vocabulary = model.vocabulary;
+  if (vocabulary.is_huggingface()) {
+    return FailedPrecondition("'", vocabulary.path(), "' does not mark where a word begins, which ",
+                              "this command must know; name a run with a SentencePiece vocabulary");
+  }
+  const VocabularyIds ids = SpecialTokens(vocabulary);
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<TokenEncoder> encoder,
+      TokenEncoder::Create(model.config, ids, states, model.weights.values, *model.backend));
+  std::vector<std::string> queries;
+  for (const RankedTopic& topic : input.topics) queries.push_back(topic.query);
+  ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
+                   vocabulary.Encode(queries, "encoding the queries"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> document_tokens,
+                   vocabulary.Encode(input.texts, "encoding the documents"));
+
+  PairFeatures features{.max_length = encoder->max_slots()};
+  std::vector<UnitVectors> query_vectors(queries.size(), UnitVectors({}, encoder->dim()));
+  RETURN_IF_ERROR(encoder->Encode(query_tokens, [&](size_t topic, const std::vector<float>& read) {
+    query_vectors[topic] =
+        KeptVectors(read, encoder->dim(), query_tokens[topic], vocabulary, stop_words);
+    return absl::OkStatus();
+  }));
+
+  std::vector<std::vector<Place>> places(input.documents.size());
+  for (size_t t = 0; t < input.topics.size(); ++t) {
+    const std::vector<size_t>& documents = input.topics[t].documents;
+    features.topics.emplace_back(documents.size());
+    for (size_t n = 0; n < documents.size(); ++n) places[documents[n]].push_back({t, n});
+  }
+  const auto count = static_cast<int64_t>(input.documents.size());
+  int64_t done = 0;
+  progress.GoesOn(0, count, "");
+  RETURN_IF_ERROR(encoder->Encode(document_tokens, [&](size_t d, const std::vector<float>& read) {
+    const Tokens& tokens = document_tokens[d];
+    const UnitVectors document = KeptVectors(read, encoder->dim(), tokens, vocabulary, stop_words);
+    for (const Place& place : places[d])
+      features.topics[place.topic][place.document] =
+          PoolKernels(query_vectors[place.topic], document);
+    if (static_cast<int64_t>(tokens.size()) > encoder->max_tokens()) ++features.num_cut;
+    if (progress.GoesOn(++done, count, "")) return absl::OkStatus();
+    return absl::CancelledError(absl::StrCat("stopped by a signal after ", done, " of ", count,
+                                             " documents; nothing was written"));
+  }));
+  return features;
+}
+
 // By the states of the run's checkpoint. Says in `ranker`, unless it was read, what they depend on.
 absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunConfig& config,
                                         const RankingInput& input, SavedRanker& ranker,
@@ -181,11 +320,9 @@ absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunCon
         ", but this one is ", network,
         "; name the run, and with --step and --raw-weights the weights, that it was made with");
   }
-  ASSIGN_OR_RETURN(
-      PairFeatures features,
-      ComputePairFeatures(input, model,
-                          {{ranker.max_length, options.states.batch_size}, ranker.stop_words},
-                          progress));
+  ASSIGN_OR_RETURN(PairFeatures features,
+                   ComputePairFeatures(input, model, {ranker.max_length, options.states.batch_size},
+                                       ranker.stop_words, progress));
   if (features.num_cut > 0) {
     Log(absl::StrCat(features.num_cut, " of ", input.documents.size(), " documents were cut to ",
                      features.max_length, " tokens (--max-length)"));
@@ -227,7 +364,6 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> DealTopics(const RankOptions& 
 // FailedPrecondition and DataLoss for files that do not fit one another, with file and line, and
 // for topics that nothing can be learned from; Cancelled after a signal.
 absl::Status Rank(const RankOptions& options) {
-  SetLogName("rank");
   RETURN_IF_ERROR(CheckOptions(options));
   ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("document");
@@ -325,10 +461,7 @@ Subcommand DeclareRank(CLI::App& front) {
   DeclareFiles(command, *options);
   DeclareLearning(command, *options);
   AddTextModelOptions(command, *options);
-  return {command, [options] {
-            EnsureShortSpin();
-            return Report(Rank(*options));
-          }};
+  return {command, [options] { return Report(Rank(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

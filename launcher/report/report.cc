@@ -17,8 +17,7 @@
 #include "core/base/status.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/new_directory.h"
-#include "launcher/process/private_files.h"
+#include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
 namespace {

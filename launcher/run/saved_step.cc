@@ -14,6 +14,7 @@
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -88,6 +89,13 @@ std::string DivergenceOf(const std::string& run_dir, int64_t step) {
 }
 
 }  // namespace
+
+absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir) {
+  RETURN_IF_ERROR(CheckIsRun(run_dir));
+  ASSIGN_OR_RETURN(const RunConfig config, LoadRunConfig(RunDirectory(run_dir).config, {}));
+  if (config.run.is_private) KeepFilesPrivate();
+  return config;
+}
 
 absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64_t step) {
   if (step == kBestStep) {

@@ -1,5 +1,5 @@
-// What a command of the user needs of a run: the checkpoint that it names, `--step N`, the best or
-// the newest good one, and the dataset that the run learned from.
+// What a command of the user needs of a run: its configuration, the checkpoint that it names
+// (`--step N`, the best or the newest good one), and the dataset that the run learned from.
 
 #pragma once
 
@@ -10,10 +10,14 @@
 #include "absl/strings/string_view.h"
 
 #include "ckpt/reader.h"
+#include "core/train/run/run_config.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset_index.h"
 
 namespace anyorder::launcher {
+
+// The configuration of a run that is there. Files are kept private from here on if the run's are.
+absl::StatusOr<RunConfig> LoadConfigOfRun(const std::string& run_dir);
 
 // step -1: the newest whose every byte is right; others are skipped with a warning. Otherwise that
 // one or, with kBestStep (launcher/process/command_line.h), the one of the best evaluation,

@@ -231,7 +231,6 @@ class Seeds {
 };
 
 absl::StatusOr<int> RunSeeds(SeedsOptions& options) {
-  SetLogName("seeds");
   CatchLaunchSignals();
   RETURN_IF_ERROR(SettleSeeds(options));
   return Seeds(options).Run();
@@ -266,8 +265,7 @@ Subcommand DeclareSeeds(CLI::App& front) {
       ->type_name("OPTION");
   return {command, [options] {
             options->command = TypedCommand();
-            const absl::StatusOr<int> exit_status = RunSeeds(*options);
-            return exit_status.ok() ? *exit_status : Report(exit_status.status());
+            return Report(RunSeeds(*options));
           }};
 }
 

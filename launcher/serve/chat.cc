@@ -16,7 +16,6 @@
 #include "data/prep/cleaning.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
-#include "launcher/process/openmp_spin.h"
 #include "launcher/serve/chat_session.h"
 #include "launcher/serve/serve.h"
 #include "launcher/serve/streamed_text.h"
@@ -130,7 +129,6 @@ class Chat {
 };
 
 absl::Status RunChat(const ChatOptions& options, OpenService open) {
-  SetLogName("chat");
   ASSIGN_OR_RETURN(const std::unique_ptr<TextService> service, open(options));
   const ModelFacts& facts = service->facts();
   CompletionRequest request;
@@ -169,10 +167,7 @@ Subcommand DeclareChat(CLI::App& front, OpenService open) {
            kMostTokens);
   AddWriteFlags(command, options->flags);
   AddTextModelOptions(command, *options);
-  return {command, [options, open] {
-            EnsureShortSpin();
-            return Report(RunChat(*options, open));
-          }};
+  return {command, [options, open] { return Report(RunChat(*options, open)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

@@ -27,7 +27,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/serve/answer.h"
 #include "launcher/serve/event_stream.h"

@@ -12,7 +12,6 @@
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
-#include "launcher/process/openmp_spin.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/serve/http_server.h"
 #include "launcher/serve/request_queue.h"
@@ -69,7 +68,6 @@ absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
 // Errors: InvalidArgument for options that do not fit one another; those of `open` and of the
 // servers.
 absl::Status Serve(const ServeOptions& options, OpenService open) {
-  SetLogName("serve");
   if (options.stdio == options.has_http)
     return InvalidArgument("pass --stdio or --http [ADDRESS]; see anyorder serve --help");
   ASSIGN_OR_RETURN(const HttpOptions http, MakeHttpOptions(options));
@@ -140,10 +138,7 @@ Subcommand DeclareServe(CLI::App& front, OpenService open) {
       ->needs(http);
   AddLimits(command, http, *options);
   AddTextModelOptions(command, *options);
-  return {command, [options, open] {
-            EnsureShortSpin();
-            return Report(Serve(*options, open));
-          }};
+  return {command, [options, open] { return Report(Serve(*options, open)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

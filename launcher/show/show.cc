@@ -22,7 +22,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/show/show_trace.h"
 #include "launcher/show/svg_document.h"
 #include "launcher/texts/trace_file.h"

@@ -13,7 +13,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"
 

@@ -27,7 +27,7 @@
 #include "core/base/status.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/node_place.h"
 #include "launcher/slurm/mpi_choice.h"
 #include "launcher/start/launch_signals.h"

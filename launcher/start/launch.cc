@@ -36,9 +36,8 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/process/private_files.h"
 #include "launcher/process/shell_words.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/hosts_backend.h"
@@ -331,12 +330,11 @@ int RunLaunch(LaunchOptions options) {
     return Report(absl::InvalidArgumentError(
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
-  SetLogName("launch");
   const UnblockedStderr unblocked;
   const absl::StatusOr<int> exit_status = Launch(options);
   if (exit_status.ok() && *exit_status == kExitRequeue) TellHowToResume(options);
   if (exit_status.ok() && *exit_status == kExitDone) TellOfEnd(options);
-  return exit_status.ok() ? *exit_status : Report(exit_status.status());
+  return Report(exit_status);
 }
 
 }  // namespace

@@ -27,7 +27,6 @@
 #include "dist/mpi_communicator.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/openmp_spin.h"
 #include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {

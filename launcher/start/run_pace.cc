@@ -19,7 +19,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/run_directory.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -19,7 +19,6 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
-#include "launcher/process/openmp_spin.h"
 #include "launcher/texts/blanks/blank_text.h"
 #include "launcher/texts/filled_view.h"
 #include "launcher/texts/json_lines.h"
@@ -84,7 +83,6 @@ absl::Status AtPlace(const absl::Status& status, const std::string& place) {
 // FailedPrecondition for a line that is wrong, a run whose objective fills no blanks, or another
 // vocabulary; NotFound, DataLoss.
 absl::Status Fill(FillOptions options) {
-  SetLogName("fill");
   ASSIGN_OR_RETURN(const std::vector<InputLine> prompts,
                    ReadPromptLines(options.input, ObjectLines::kBySign));
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
@@ -141,10 +139,7 @@ Subcommand DeclareFill(CLI::App& front) {
   FillRequest::VisitFields(options->request, add);
   AddWriteFlags(command, options->write);
   AddTextModelOptions(command, *options);
-  return {command, [options] {
-            EnsureShortSpin();
-            return Report(Fill(*options));
-          }};
+  return {command, [options] { return Report(Fill(*options)); }, /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

@@ -19,7 +19,6 @@
 #include "launcher/inference/prompts.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
-#include "launcher/process/openmp_spin.h"
 #include "launcher/texts/json_lines.h"
 #include "launcher/texts/model_text_service.h"
 #include "launcher/texts/stream_view.h"
@@ -131,7 +130,6 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
 // AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
 // or unreadable prompts; NotFound, DataLoss.
 absl::Status Generate(const GenerateOptions& options) {
-  SetLogName("generate");
   if (options.output.empty() && !options.streams)
     return absl::InvalidArgumentError("--output is required, or --stream");
   if (options.output == "-" && options.streams) {
@@ -233,8 +231,8 @@ Subcommand DeclareGenerate(CLI::App& front) {
            4096)
       ->capture_default_str();
   AddTextModelOptions(command, *options);
-  return {command, [options, command] {
-            EnsureShortSpin();
+  return {command,
+          [options, command] {
             const auto has_any = [command](std::initializer_list<const char*> names) {
               return std::any_of(names.begin(), names.end(),
                                  [command](const char* name) { return command->count(name) > 0; });
@@ -243,7 +241,8 @@ Subcommand DeclareGenerate(CLI::App& front) {
                 has_any({"--beam", "--best", "--length-penalty", "--stop-first"});
             options->has_draw_options = has_any({"--temperature", "--top-k", "--top-p", "--seed"});
             return Report(Generate(*options));
-          }};
+          },
+          /*computes=*/true};
 }
 
 }  // namespace anyorder::launcher

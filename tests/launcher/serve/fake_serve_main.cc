@@ -9,7 +9,6 @@
 #include <fstream>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/time/clock.h"
 
@@ -41,12 +40,7 @@ absl::StatusOr<std::unique_ptr<TextService>> OpenFake(const TextModelOptions& op
 int Main(int argc, char** argv) {
   CLI::App app("Serves no model.", kFrontProgram);
   app.require_subcommand(1);
-  const std::vector<Subcommand> commands = {DeclareServe(app, OpenFake),
-                                            DeclareChat(app, OpenFake)};
-  if (const auto ended = ParseCommandLine(app, argc, argv)) return *ended;
-  for (const Subcommand& command : commands)
-    if (command.app->parsed()) return command.run();
-  return kExitUsage;
+  return ParseAndRun(app, {DeclareServe(app, OpenFake), DeclareChat(app, OpenFake)}, argc, argv);
 }
 
 }  // namespace

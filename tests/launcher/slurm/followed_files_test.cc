@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/whole_file.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/process/output_relay.h"
 #include "tests/testing/temporary_directory.h"
 

@@ -12,7 +12,7 @@
 
 #include "ckpt/health_relay.h"
 #include "core/base/file_system.h"
-#include "launcher/process/new_directory.h"
+#include "launcher/process/new_files.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
 #include "tests/testing/status_matchers.h"

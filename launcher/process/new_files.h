@@ -1,9 +1,11 @@
-// A directory that appears complete or not at all: filled under a temporary name in the same place,
-// then renamed. And one for temporary files.
+// Files and directories that commands make: whole or not at all, for a while only, or for this user
+// alone.
 
 #pragma once
 
+#include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,6 +15,33 @@
 
 namespace anyorder::launcher {
 
+// A file that appears whole or not at all, and never takes an existing one's place.
+class NewFile {
+ public:
+  // `option` named it. AlreadyExists if there is anything at `path`; I/O.
+  static absl::StatusOr<std::unique_ptr<NewFile>> Create(const std::string& path,
+                                                         const std::string& option);
+  // Removes what was not published.
+  ~NewFile();
+  NewFile(const NewFile&) = delete;
+  NewFile& operator=(const NewFile&) = delete;
+
+  absl::Status Append(absl::string_view bytes);
+  // Durable, with its name, when this returns. AlreadyExists if somebody made one meanwhile.
+  absl::Status Publish();
+
+ private:
+  NewFile(std::string path, std::string option)
+      : path_(std::move(path)), option_(std::move(option)) {}
+
+  const std::string path_;
+  const std::string option_;
+  std::string temporary_;  // "": nothing to remove
+  std::FILE* file_ = nullptr;
+};
+
+// A directory that appears complete or not at all: filled under a temporary name in the same place,
+// then renamed.
 class NewDirectory {
  public:
   // `output` as given with `option`; what is missing above it is made. Changes nothing on error.
@@ -66,5 +95,13 @@ absl::Status RefuseUnlessMarked(const std::string& path, absl::string_view mark,
 
 // With those above it; an existing one is good.
 absl::Status MakeDirectories(const std::string& path);
+
+// `run.private`, files that nobody but this user may read: umask 077 for this process and all that
+// it starts, as steps of Slurm, too. Files that are there already stay as they are. Not while other
+// threads make files.
+void KeepFilesPrivate();
+
+// Takes from a directory of ours what others may do in it, whatever is in it already.
+absl::Status CloseToOthers(const std::string& directory);
 
 }  // namespace anyorder::launcher
