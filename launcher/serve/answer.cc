@@ -4,7 +4,6 @@
 
 #include "core/base/status.h"
 #include "launcher/serve/chat_session.h"
-#include "launcher/serve/rolling_score.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -1,5 +1,3 @@
-#include "launcher/serve/rolling_score.h"
-
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "core/base/status.h"
 #include "core/base/unicode.h"
+#include "launcher/serve/answer.h"
 
 namespace anyorder::launcher {
 namespace {
