@@ -31,8 +31,30 @@ class BertLikeFamily : public HfFamily {
     bool exports_bias = false;  // FileTensor::is_exported
   };
   virtual OutputNames output() const = 0;
-  // Whether it is RoBERTa's kind (roberta.h).
+  // Whether it is RoBERTa's kind.
   virtual bool is_roberta() const { return false; }
+};
+
+// What RoBERTa and Longformer, whose authors went on from its weights, share beside that: the names
+// of the heads, a GELU of the head that is the exact one whatever `hidden_act` says, and positions
+// that are counted from the row behind that of padding.
+class RobertaLikeFamily : public BertLikeFamily {
+ public:
+  // `names`: the first four. The classes of transformers begin with `classes`.
+  RobertaLikeFamily(Names names, const std::string& classes);
+  Names names() const override { return names_; }
+  std::span<const HfHead> heads() const override { return heads_; }
+  void SetDefaults(const HfConfig& model, RunConfig& config) const override;
+
+ protected:
+  OutputNames output() const override {
+    return {"lm_head.decoder.weight", "lm_head.decoder.bias", true};
+  }
+  bool is_roberta() const override { return true; }
+
+ private:
+  Names names_;
+  std::vector<HfHead> heads_;
 };
 
 }  // namespace anyorder::launcher

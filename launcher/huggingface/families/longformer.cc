@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/config/attention_windows.h"
-#include "launcher/huggingface/families/roberta.h"
+#include "launcher/huggingface/families/bert_like.h"
 #include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
@@ -90,20 +90,7 @@ void VisitWindows(HfKeys& keys) {
 
 class Longformer : public RobertaLikeFamily {
  public:
-  Names names() const override {
-    return {.model_type = "longformer",
-            .architecture = "LongformerForMaskedLM",
-            .bare_architecture = "LongformerModel",
-            .prefix = "longformer.",
-            .takes_bare = true,
-            .pretraining = kBertObjectives,
-            .finetuning = kRobertaFinetuning,
-            .other_heads = kBertOtherHeads};
-  }
-  std::span<const HfHead> heads() const override {
-    static const std::vector<HfHead> heads = RobertaHeads("Longformer", names().prefix);
-    return heads;
-  }
+  using RobertaLikeFamily::RobertaLikeFamily;
   void VisitKeys(HfKeys& keys) const override {
     RobertaLikeFamily::VisitKeys(keys);
     keys.Replace(keys.model.global_projections, false, true);
@@ -134,7 +121,11 @@ TensorTable Longformer::Tensors(const ModelConfig& model, const ParameterLayout&
 }  // namespace
 
 const HfFamily& LongformerFamily() {
-  static const Longformer family;
+  static const Longformer family({.model_type = "longformer",
+                                  .architecture = "LongformerForMaskedLM",
+                                  .bare_architecture = "LongformerModel",
+                                  .prefix = "longformer."},
+                                 "Longformer");
   return family;
 }
 

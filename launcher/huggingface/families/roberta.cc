@@ -1,33 +1,14 @@
 // RoBERTa (modeling_roberta.py).
 
-#include "launcher/huggingface/families/roberta.h"
-
 #include <algorithm>
 
+#include "launcher/huggingface/families/bert_like.h"
 #include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
 namespace {
 
-class Roberta : public RobertaLikeFamily {
- public:
-  Names names() const override {
-    return {.model_type = "roberta",
-            .architecture = "RobertaForMaskedLM",
-            .bare_architecture = "RobertaModel",
-            .prefix = "roberta.",
-            .takes_bare = true,
-            .pretraining = kBertObjectives,
-            .finetuning = kRobertaFinetuning,
-            .other_heads = kBertOtherHeads};
-  }
-  std::span<const HfHead> heads() const override {
-    static const std::vector<HfHead> heads = RobertaHeads("Roberta", names().prefix);
-    return heads;
-  }
-};
-
-}  // namespace
+constexpr const char* kRobertaFinetuning[] = {"longformer_finetuning", "bert_finetuning"};
 
 std::vector<HfHead> RobertaHeads(const std::string& name, const std::string& prefix) {
   return {
@@ -45,6 +26,16 @@ std::vector<HfHead> RobertaHeads(const std::string& name, const std::string& pre
       TagsHead(name + "ForTokenClassification")};
 }
 
+}  // namespace
+
+RobertaLikeFamily::RobertaLikeFamily(Names names, const std::string& classes)
+    : names_(names), heads_(RobertaHeads(classes, names.prefix)) {
+  names_.takes_bare = true;
+  names_.pretraining = kBertObjectives;
+  names_.finetuning = kRobertaFinetuning;
+  names_.other_heads = kBertOtherHeads;
+}
+
 void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
   config.objective.name = "longformer";  // text without pairs
   SamplingConfig& sampling = config.sampling;
@@ -55,7 +46,11 @@ void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config
 }
 
 const HfFamily& RobertaFamily() {
-  static const Roberta family;
+  static const RobertaLikeFamily family({.model_type = "roberta",
+                                         .architecture = "RobertaForMaskedLM",
+                                         .bare_architecture = "RobertaModel",
+                                         .prefix = "roberta."},
+                                        "Roberta");
   return family;
 }
 

@@ -7,27 +7,16 @@ void TensorList::Buffer(absl::string_view theirs, const Shape& shape) {
   tensors_.back().is_alias = true;
 }
 
-void TensorList::Below(const Names& ours, absl::string_view theirs, const char* alias_why) {
+void TensorList::Stack(const Names& ours, absl::string_view theirs,
+                       TensorBlock (*block_of)(const ParameterInfo&)) {
   FileTensor tensor{std::string(theirs)};
   int64_t rows = 0;
   for (const std::string& name : ours) {
-    tensor.blocks.push_back(TensorBlock::Of(layout_.Find(name)));
+    tensor.blocks.push_back(block_of(layout_.Find(name)));
     rows += tensor.blocks.back().rows;
   }
   const bool is_vector = layout_.Find(ours[0]).shape.rank() == 1;
   tensor.shape = is_vector ? Shape{rows} : Shape{rows, tensor.blocks[0].columns};
-  Add(std::move(tensor));
-  if (alias_why != nullptr) MakeAlias(alias_why);
-}
-
-void TensorList::Turned(const Names& ours, absl::string_view theirs) {
-  FileTensor tensor{std::string(theirs)};
-  int64_t rows = 0;
-  for (const std::string& name : ours) {
-    tensor.blocks.push_back(TensorBlock::Transposed(layout_.Find(name)));
-    rows += tensor.blocks.back().rows;
-  }
-  tensor.shape = Shape{rows, tensor.blocks[0].columns};
   Add(std::move(tensor));
 }
 

@@ -40,15 +40,22 @@ class TensorList {
   // A buffer that files of some versions hold beside the weights: an import takes any values.
   void Buffer(absl::string_view theirs, const Shape& shape);
   // Parameters below one another, each as a matrix [rows, rest], or as a vector.
-  void Below(const Names& ours, absl::string_view theirs, const char* alias_why = nullptr);
+  void Below(const Names& ours, absl::string_view theirs, const char* alias_why = nullptr) {
+    Stack(ours, theirs, &TensorBlock::Of);
+    if (alias_why != nullptr) MakeAlias(alias_why);
+  }
   // Such blocks of [rest, rows] each.
-  void Turned(const Names& ours, absl::string_view theirs);
+  void Turned(const Names& ours, absl::string_view theirs) {
+    Stack(ours, theirs, &TensorBlock::Transposed);
+  }
   // Matrices [rows, rest] side by side.
   void SideBySide(const Names& ours, absl::string_view theirs);
 
   TensorTable Take() { return std::move(tensors_); }
 
  private:
+  void Stack(const Names& ours, absl::string_view theirs,
+             TensorBlock (*block_of)(const ParameterInfo&));
   void MakeAlias(const char* why) {
     tensors_.back().is_alias = true;
     tensors_.back().repeats = why;
