@@ -96,13 +96,7 @@ Json Describe(const StatusFacts& facts) {
   if (facts.pace) {
     json["slowest_ranks"] = Json::array();
     for (const liveness::RankPace& rank : facts.pace->slowest)
-      json["slowest_ranks"].push_back({{"rank", rank.rank},
-                                       {"node", rank.node},
-                                       {"compute_ms", rank.compute_ms},
-                                       {"data_wait_ms", rank.data_wait_ms},
-                                       {"communication_ms", rank.communication_ms},
-                                       {"ratio", rank.ratio},
-                                       {"straggler", rank.is_straggler}});
+      VisitPace(rank, MemberWriter(json["slowest_ranks"].emplace_back()));
   }
   if (facts.best.step >= 0) {
     json["best_step"] = facts.best.step;
@@ -161,9 +155,7 @@ class Screen {
  public:
   void Add(absl::string_view label, absl::string_view value) {
     std::string line = absl::StrFormat("%-12s %s", label, value);
-    line.erase(
-        std::remove_if(line.begin(), line.end(), [](char c) { return absl::ascii_iscntrl(c); }),
-        line.end());
+    std::erase_if(line, [](char c) { return absl::ascii_iscntrl(c); });
     absl::StrAppend(&text_, line, "\n");
   }
   const std::string& text() const { return text_; }

@@ -196,6 +196,15 @@ std::string EndOf(const ReportStart& start) {
   return words;
 }
 
+// `rows` are whole.
+std::string Table(absl::string_view caption, const std::vector<std::string>& heads,
+                  absl::string_view rows) {
+  std::string html =
+      absl::StrCat("<div class=\"scroll\"><table><caption>", caption, "</caption><thead><tr>");
+  for (const std::string& head : heads) absl::StrAppend(&html, "<th scope=\"col\">", head, "</th>");
+  return absl::StrCat(html, "</tr></thead><tbody>\n", rows, "</tbody></table></div>\n");
+}
+
 // For the caption of a table with `shown` rows of `all`.
 std::string LeftOut(size_t shown, int64_t all) {
   if (all <= static_cast<int64_t>(shown)) return "";
@@ -207,29 +216,27 @@ std::string StartsTable(const ReportRun& run) {
                                      [](const ReportStart& start) { return !start.nodes.empty(); });
   const bool has_jobs = std::any_of(run.starts.begin(), run.starts.end(),
                                     [](const ReportStart& start) { return start.slurm_job >= 0; });
-  std::string html = absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Starts", LeftOut(run.starts.size(), run.num_starts),
-      "</caption><thead><tr><th scope=\"col\">#</th><th scope=\"col\">began</th><th "
-      "scope=\"col\">lasted</th><th scope=\"col\">ranks</th>",
-      has_nodes ? "<th scope=\"col\">nodes</th>" : "",
-      has_jobs ? "<th scope=\"col\">Slurm job</th>" : "",
-      "<th scope=\"col\">steps</th><th scope=\"col\">how it ended</th></tr></thead><tbody>\n");
+  std::vector<std::string> heads = {"#", "began", "lasted", "ranks"};
+  if (has_nodes) heads.push_back("nodes");
+  if (has_jobs) heads.push_back("Slurm job");
+  heads.insert(heads.end(), {"steps", "how it ended"});
+  std::string rows;
   for (const ReportStart& start : run.starts) {
-    absl::StrAppend(&html, "<tr>", Cell(absl::StrCat(start.attempt)),
+    absl::StrAppend(&rows, "<tr>", Cell(absl::StrCat(start.attempt)),
                     Cell(UtcTime(run.origin + absl::Seconds(start.begin))),
                     Cell(HumanDuration(absl::Seconds(start.end - start.begin))),
                     Cell(start.ranks < 0 ? "" : absl::StrCat(start.ranks)));
-    if (has_nodes) html += Cell(FirstNames(start.nodes, kMaxNodesInTable));
+    if (has_nodes) rows += Cell(FirstNames(start.nodes, kMaxNodesInTable));
     if (has_jobs) {
       std::string job = start.slurm_job < 0 ? "" : absl::StrCat(start.slurm_job);
       if (start.slurm_restart > 0) absl::StrAppend(&job, ", restart ", start.slurm_restart);
-      html += Cell(job);
+      rows += Cell(job);
     }
     const bool has_steps = start.last_step > start.from_step && start.from_step >= 0;
-    html += Cell(has_steps ? absl::StrCat(start.from_step + 1, " to ", start.last_step) : "none");
-    absl::StrAppend(&html, "<td class=\"words\">", EscapeHtml(EndOf(start)), "</td></tr>\n");
+    rows += Cell(has_steps ? absl::StrCat(start.from_step + 1, " to ", start.last_step) : "none");
+    absl::StrAppend(&rows, "<td class=\"words\">", EscapeHtml(EndOf(start)), "</td></tr>\n");
   }
-  return html + "</tbody></table></div>\n";
+  return Table(absl::StrCat("Starts", LeftOut(run.starts.size(), run.num_starts)), heads, rows);
 }
 
 // The slowest ranks of each start that told of several.
@@ -247,29 +254,23 @@ std::string PaceTable(const ReportRun& run) {
     }
   }
   if (rows.empty()) return "";
-  return absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Ranks at the end of each start, slowest first, ms a "
-      "step</caption><thead><tr><th scope=\"col\">start</th><th scope=\"col\">rank</th><th "
-      "scope=\"col\">node</th><th scope=\"col\">compute</th><th scope=\"col\">data wait</th><th "
-      "scope=\"col\">communication</th><th scope=\"col\">own time / median</th><th "
-      "scope=\"col\"></th></tr></thead><tbody>\n",
-      rows, "</tbody></table></div>\n");
+  return Table(
+      "Ranks at the end of each start, slowest first, ms a step",
+      {"start", "rank", "node", "compute", "data wait", "communication", "own time / median", ""},
+      rows);
 }
 
 std::string EventsTable(const ReportRun& run) {
   if (run.events.empty()) return "";
-  std::string html = absl::StrCat(
-      "<div class=\"scroll\"><table><caption>Incidents", LeftOut(run.events.size(), run.num_events),
-      "</caption><thead><tr><th scope=\"col\">when</th><th scope=\"col\">start</th><th "
-      "scope=\"col\">step</th><th scope=\"col\">what</th><th "
-      "scope=\"col\">why</th></tr></thead><tbody>\n");
+  std::string rows;
   for (const ReportEvent& event : run.events) {
-    absl::StrAppend(&html, "<tr>", Cell(UtcTime(run.origin + absl::Seconds(event.time))),
+    absl::StrAppend(&rows, "<tr>", Cell(UtcTime(run.origin + absl::Seconds(event.time))),
                     Cell(absl::StrCat(event.attempt)),
                     Cell(event.step < 0 ? "" : absl::StrCat(event.step)), Cell(event.kind),
                     "<td class=\"words\">", EscapeHtml(event.text), "</td></tr>\n");
   }
-  return html + "</tbody></table></div>\n";
+  return Table(absl::StrCat("Incidents", LeftOut(run.events.size(), run.num_events)),
+               {"when", "start", "step", "what", "why"}, rows);
 }
 
 std::string Identity(const ReportRun& run) {

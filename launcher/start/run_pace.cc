@@ -33,17 +33,6 @@ std::string PacePath(const std::string& run_dir, int64_t attempt) {
   return absl::StrCat(RunDirectory(run_dir).pace, "/", attempt, ".json");
 }
 
-template <typename Pace, typename Visitor>
-void VisitPace(Pace& pace, Visitor&& visit) {
-  visit("rank", pace.rank);
-  visit("node", pace.node);
-  visit("compute_ms", pace.compute_ms);
-  visit("data_wait_ms", pace.data_wait_ms);
-  visit("communication_ms", pace.communication_ms);
-  visit("ratio", pace.ratio);
-  visit("straggler", pace.is_straggler);
-}
-
 std::string PaceJson(int64_t attempt, int64_t ranks, std::vector<liveness::RankPace> paces) {
   std::stable_sort(paces.begin(), paces.end(),
                    [](const auto& a, const auto& b) { return a.own_ms() > b.own_ms(); });

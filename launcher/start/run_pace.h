@@ -30,6 +30,18 @@ struct AttemptPace {
 // What a start left of it. NotFound if nothing; DataLoss for another file.
 absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t attempt);
 
+// Its members as JSON has them.
+template <typename Pace, typename Visitor>
+void VisitPace(Pace& pace, Visitor&& visit) {
+  visit("rank", pace.rank);
+  visit("node", pace.node);
+  visit("compute_ms", pace.compute_ms);
+  visit("data_wait_ms", pace.data_wait_ms);
+  visit("communication_ms", pace.communication_ms);
+  visit("ratio", pace.ratio);
+  visit("straggler", pace.is_straggler);
+}
+
 // "rank 3 on n2: compute 130, data wait 5, communication 20 ms a step; own time 1.29 times the
 // median, a straggler"
 std::string DescribePace(const liveness::RankPace& rank);
