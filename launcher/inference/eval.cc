@@ -27,7 +27,6 @@
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/eval_report.h"
-#include "launcher/inference/run_backend.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/run/saved_step.h"
@@ -35,10 +34,7 @@
 namespace anyorder::launcher {
 namespace {
 
-struct EvalOptions {
-  std::string run_dir;
-  int64_t step = -1;               // -1: the newest good checkpoint
-  bool raw_weights = false;        // not their average
+struct EvalOptions : SavedModelOptions {
   std::string data;                // dataset; "": eval.shards of the run
   std::string objective = "own";   // the run's, as it trains; "causal": each token, left to right
   std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
@@ -53,8 +49,6 @@ struct EvalOptions {
   std::optional<int64_t> window;     // tokens read with each segment, itself included; no memory
   std::optional<int64_t> clamp_len;  // -1: no limit
   bool same_length = false;
-  int64_t threads = 0;  // 0: all usable cores; the digits do not depend on it
-  kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   bool json = false;
 };
 
@@ -120,10 +114,7 @@ absl::StatusOr<SavedModel> OpenSubject(const EvalOptions& options) {
         "directory that `anyorder prep --vocab` wrote");
   }
   RETURN_IF_ERROR(data::CheckIsDataset(options.data.empty() ? "eval.shards" : "--data", data));
-  ASSIGN_OR_RETURN(SavedModel subject,
-                   OpenSavedModel({options.run_dir, options.step, options.threads, options.device,
-                                   options.raw_weights},
-                                  config, data));
+  ASSIGN_OR_RETURN(SavedModel subject, OpenSavedModel(options, config, data));
   if (!options.overrides.empty()) {
     ASSIGN_OR_RETURN(subject.config,
                      LoadRunConfig(RunDirectory(options.run_dir).config, options.overrides));

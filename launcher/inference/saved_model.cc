@@ -6,7 +6,7 @@
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/resume.h"
-#include "launcher/inference/run_backend.h"
+#include "launcher/process/child_process.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
@@ -24,6 +24,19 @@ absl::Status CheckLabels(const SavedModel& model, const TrainMetadata& saved) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
+                                                                 const RunConfig& config,
+                                                                 kernels::DeviceChoice device,
+                                                                 int64_t threads) {
+  kernels::BackendOptions options;
+  options.num_threads = threads > 0 ? static_cast<int>(threads) : UsableCores();
+  options.device = device;
+  options.gemm_table = absl::StrCat(run_dir, "/gemm_algorithm_cache.txt");
+  options.writes_gemm_table = false;
+  options.dtype = ToDType(config.model.dtype);
+  return kernels::MakeBackend(options);
+}
 
 absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, const RunConfig& config,
                                           const std::string& data_path) {

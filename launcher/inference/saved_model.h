@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
 #include "kernels/backends/make_backend.h"
+#include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
 
@@ -24,6 +27,18 @@ struct SavedModelOptions {
 
   WeightChoice weights() const { return raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage; }
 };
+
+// The backend of a command that computes with the weights of a run: with the run's own table of
+// products, if it trained on such a device. `threads` is 0 for all cores that may be used. Errors:
+// those of kernels::MakeBackend.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
+                                                                 const RunConfig& config,
+                                                                 kernels::DeviceChoice device,
+                                                                 int64_t threads);
+
+inline void AddDeviceOption(CLI::App* command, kernels::DeviceChoice* device) {
+  AddEnum(command, "--device", *device, "device that computes; auto takes a GPU if there is one");
+}
 
 struct SavedModel {
   RunConfig config;

@@ -9,7 +9,6 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/vocabulary.h"
-#include "launcher/inference/run_backend.h"
 #include "launcher/run/imported_run.h"
 
 namespace anyorder::launcher {
