@@ -11,50 +11,46 @@
 namespace anyorder::launcher {
 namespace {
 
-// A line of a .jsonl. What is wrong with it is said without file and line.
-class ItemParser {
- public:
-  using Json = nlohmann::json;
+using Json = nlohmann::json;
 
-  static absl::StatusOr<LikelihoodItem> Parse(const Json& json) {
-    LikelihoodItem item;
-    for (const char* name : {"input", "context"}) {
-      if (json.contains(name) && !json[name].is_null()) {
-        ASSIGN_OR_RETURN(item.context, TextField(json, name));
-      }
+absl::Status ReadChoices(const Json& choices, LikelihoodItem& item) {
+  if (!choices.is_array() || choices.size() < 2)
+    return FailedPrecondition("'choices' is not a list of at least two strings");
+  for (const Json& choice : choices) {
+    ASSIGN_OR_RETURN(item.texts.emplace_back(), TextOf(choice, "choices"));
+    if (item.texts.back().empty())
+      return FailedPrecondition("choice ", item.texts.size() - 1, " of 'choices' is empty");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadAnswer(const Json& answer, const char* name, LikelihoodItem& item) {
+  const size_t most = item.texts.size() - 1;
+  if (!answer.is_number_unsigned() || answer.get<uint64_t>() > most)
+    return FailedPrecondition("'", name, "' is not the number of a choice, from 0 to ", most);
+  item.answer = answer.get<int64_t>();
+  return absl::OkStatus();
+}
+
+// A line of a .jsonl. What is wrong with it is said without file and line.
+absl::StatusOr<LikelihoodItem> ParseItem(const Json& json) {
+  LikelihoodItem item;
+  for (const char* name : {"input", "context"}) {
+    if (json.contains(name) && !json[name].is_null()) {
+      ASSIGN_OR_RETURN(item.context, TextField(json, name));
     }
-    if (!json.contains("choices")) {
-      if (!json.contains("text")) return FailedPrecondition("there is no 'text' and no 'choices'");
-      ASSIGN_OR_RETURN(item.texts.emplace_back(), TextField(json, "text"));
-      return item;
-    }
-    RETURN_IF_ERROR(ReadChoices(json["choices"], item));
-    for (const char* name : {"answer", "label"})
-      if (json.contains(name) && !json[name].is_null())
-        RETURN_IF_ERROR(ReadAnswer(json[name], name, item));
+  }
+  if (!json.contains("choices")) {
+    if (!json.contains("text")) return FailedPrecondition("there is no 'text' and no 'choices'");
+    ASSIGN_OR_RETURN(item.texts.emplace_back(), TextField(json, "text"));
     return item;
   }
-
- private:
-  static absl::Status ReadChoices(const Json& choices, LikelihoodItem& item) {
-    if (!choices.is_array() || choices.size() < 2)
-      return FailedPrecondition("'choices' is not a list of at least two strings");
-    for (const Json& choice : choices) {
-      ASSIGN_OR_RETURN(item.texts.emplace_back(), TextOf(choice, "choices"));
-      if (item.texts.back().empty())
-        return FailedPrecondition("choice ", item.texts.size() - 1, " of 'choices' is empty");
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status ReadAnswer(const Json& answer, const char* name, LikelihoodItem& item) {
-    const size_t most = item.texts.size() - 1;
-    if (!answer.is_number_unsigned() || answer.get<uint64_t>() > most)
-      return FailedPrecondition("'", name, "' is not the number of a choice, from 0 to ", most);
-    item.answer = answer.get<int64_t>();
-    return absl::OkStatus();
-  }
-};
+  RETURN_IF_ERROR(ReadChoices(json["choices"], item));
+  for (const char* name : {"answer", "label"})
+    if (json.contains(name) && !json[name].is_null())
+      RETURN_IF_ERROR(ReadAnswer(json[name], name, item));
+  return item;
+}
 
 absl::Status AddItem(LikelihoodItem item, int64_t line, LikelihoodInput& input) {
   item.line = line;
@@ -84,7 +80,7 @@ absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path) {
   ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, ObjectLines::kByFirstLine));
   for (InputLine& line : lines) {
     absl::StatusOr<LikelihoodItem> item = line.object.is_object()
-                                              ? ItemParser::Parse(line.object)
+                                              ? ParseItem(line.object)
                                               : LikelihoodItem{.texts = {std::move(line.text)}};
     const absl::Status added =
         item.ok() ? AddItem(*std::move(item), line.number, input) : item.status();
