@@ -1,7 +1,10 @@
-// config.json of `export --format safetensors`: all that a loader of the tensors must know of the
-// network (FORMAT.md lists its members; load_anyorder.py reads them).
+// Exported weights described: config.json of `export --format safetensors`, which is all that a
+// loader of the tensors must know of the network (FORMAT.md lists its members; load_anyorder.py
+// reads them); and what a directory of weights is and holds.
 
 #pragma once
+
+#include <nlohmann/json.hpp>
 
 #include <cstdint>
 #include <string>
@@ -28,5 +31,20 @@ struct ModelDescription {
 
 // InvalidArgument for windows that cannot be read.
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model);
+
+// Whether it is a directory of weights that `anyorder export` or Hugging Face's save_pretrained
+// wrote: it has a config.json, which neither runs, checkpoints nor datasets have.
+bool IsModelDirectory(const std::string& directory);
+
+struct ModelDirectoryOptions {
+  std::string path;
+  bool verify = false;       // read every value; the format has no checksums
+  bool with_tensors = true;  // name each
+};
+
+// An object for people and programs: "kind" is "model"; what wrote it, which network, its files.
+// Errors: those of HfWeights::Open; DataLoss for a config.json that is none, and with `verify` for
+// a value that is not finite.
+absl::StatusOr<nlohmann::ordered_json> DescribeModelDirectory(const ModelDirectoryOptions& options);
 
 }  // namespace anyorder::launcher

@@ -20,7 +20,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
-#include "launcher/huggingface/model_directory.h"
+#include "launcher/huggingface/model_description.h"
 #include "launcher/inspect/ledger_report.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"

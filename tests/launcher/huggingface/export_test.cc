@@ -19,7 +19,7 @@
 #include "core/base/status.h"
 #include "core/train/state/saved_weights.h"
 #include "launcher/huggingface/hf_model.h"
-#include "launcher/huggingface/model_directory.h"
+#include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/tokenizer_files.h"
 #include "tests/launcher/huggingface/exchange_directory.h"
 
