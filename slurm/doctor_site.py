@@ -130,7 +130,7 @@ def libraries(site):
 
 
 def choose_flavour(site, wanted):
-    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as launcher/slurm/mpi_choice.cc
+    """What starts ranks, ("srun", plugin) or ("mpirun", ""), as launcher/slurm/slurm_commands.cc
     chooses; and the finding."""
     words = re.split(r"[\s,:]+", site["mpi_list"][1]) if site["mpi_list"][0] == 0 else []
     versions = [word for word in words if word.startswith("pmix_v")]

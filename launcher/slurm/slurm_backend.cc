@@ -29,7 +29,6 @@
 #include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/node_place.h"
-#include "launcher/slurm/mpi_choice.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/open_mpi.h"
 
@@ -100,7 +99,6 @@ class SlurmBackend final : public LaunchBackend {
   absl::StatusOr<std::vector<std::string>> NodesThatAnswer();
   absl::StatusOr<NodeAnswers> AskNodes();
   int64_t EndedAttempt(int64_t attempt);
-  void AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const;
 
   const JobOptions options_;
   const bool binds_tasks_;  // Slurm binds them to cores
@@ -287,20 +285,17 @@ std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
                                               : service_words_->last_error();
 }
 
-void SlurmBackend::AddMpirun(const AttemptOptions& options, SpawnOptions& spawn) const {
-  std::vector<std::string> hosts;
-  for (const std::string& node : nodes_) hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
-  spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
-  AddMpirunEnvironment(open_mpi_, options.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true,
-                       &spawn.environment);
-}
-
 StartedGroup SlurmBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
   SlurmStepOptions step;
   step.spawn.environment = environment_;
   step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
   if (mpi_.plugin.empty()) {
-    AddMpirun(options, step.spawn);
+    std::vector<std::string> hosts;
+    for (const std::string& node : nodes_)
+      hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
+    step.spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
+    AddMpirunEnvironment(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true,
+                         &step.spawn.environment);
     output.DropNotice(ExitNotice(open_mpi_));
   } else {
     step.directory = slurm_directory_;

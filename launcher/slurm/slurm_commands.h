@@ -74,6 +74,17 @@ absl::Status SignalStep(const std::string& step, const std::string& signal);
 // same form: what runs now.
 bool JobHasEnded(const std::string& job, const std::string& this_job);
 
+// What starts the ranks in a job: srun or mpirun, found by looking.
+struct MpiChoice {
+  std::string plugin;  // of srun --mpi=; "": mpirun starts the ranks
+  std::string reason;  // for the log
+};
+
+// `wanted`: auto, srun or mpirun. `srun_list`: what `srun --mpi=list` prints. `has_mpirun`: there
+// is one in PATH. InvalidArgument, with what to ask the administrator for, if there is no backend.
+absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view srun_list,
+                                    bool has_mpirun);
+
 struct SlurmView {
   std::vector<SlurmJob> jobs;      // newest first
   std::vector<int64_t> forgotten;  // jobs of the run that Slurm no longer knows

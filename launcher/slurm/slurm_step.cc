@@ -16,7 +16,6 @@
 #include "launcher/process/periodic_task.h"
 #include "launcher/slurm/followed_files.h"
 #include "launcher/slurm/slurm_backend.h"
-#include "launcher/start/program_group.h"
 
 namespace anyorder::launcher {
 namespace {

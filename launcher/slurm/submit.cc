@@ -35,7 +35,6 @@
 #include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/shell_words.h"
-#include "launcher/slurm/mpi_choice.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/start_request.h"
@@ -404,11 +403,9 @@ void DeclareJob(CLI::App* command, SubmitOptions* options) {
       ->type_name("JOB");
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "program that starts the ranks");
-  command
-      ->add_option("--environment", options->environment,
-                   "shell file that the job sources (default: RUN-DIR/slurm/environment.sh)")
-      ->check(IsUsable(PathUse::kReadFile))
-      ->type_name("PATH");
+  AddPath(command, "--environment", options->environment,
+          "shell file that the job sources (default: RUN-DIR/slurm/environment.sh)",
+          PathUse::kReadFile);
   AddCount(command, "--requeue-exit", options->requeue_exit,
            "exit with this status of the site's RequeueExit instead of calling scontrol requeue", 1,
            255);

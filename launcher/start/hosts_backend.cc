@@ -28,7 +28,6 @@
 #include "launcher/process/node_place.h"
 #include "launcher/process/shell_words.h"
 #include "launcher/start/open_mpi.h"
-#include "launcher/start/program_group.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -19,7 +19,7 @@ struct HostsOptions {
   std::string run_dir;  // absolute
   std::vector<HostSlots> hosts;
   int64_t ranks = 1;  // at most as many as all hosts have slots
-  // Words that are followed by a host and a command; "": see RemoteShell (mpi_choice.h).
+  // Words that are followed by a host and a command; "": see RemoteShell (open_mpi.h).
   std::string rsh;
 };
 

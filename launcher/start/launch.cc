@@ -178,17 +178,15 @@ class Run {
     if (replacement) RETURN_IF_ERROR(Record(*replacement));
     RETURN_IF_ERROR(lease_.Check());
     RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
-    if (replacement) TellOf(*replacement);
-    is_frozen_ = true;
-    return absl::OkStatus();
-  }
-
-  static void TellOf(const ledger::Event& replacement) {
-    if (const auto* change = std::get_if<ledger::Reconfigured>(&replacement)) {
+    const auto* const change =
+        replacement ? std::get_if<ledger::Reconfigured>(&*replacement) : nullptr;
+    if (change != nullptr) {
       Log(absl::StrCat(
           "nothing was trained with the configuration before, which this one replaces: ",
           change->detail));
     }
+    is_frozen_ = true;
+    return absl::OkStatus();
   }
 
   absl::Status Record(const ledger::Event& event) {

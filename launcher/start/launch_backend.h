@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 
 #include "core/train/run/run_config.h"
+#include "launcher/process/child_process.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/run/run_identity.h"
 #include "launcher/start/held_lease.h"
@@ -64,6 +65,32 @@ class ProcessGroup {
   // Ends it on every node that can be reached.
   virtual void Kill() = 0;
 };
+struct GroupSignals {
+  int stop = 0;
+  int urgent = 0;
+  // SIGKILL or, where that would end the program alone, SIGTERM, with which it ends its processes
+  // on other machines. One that hangs is killed a minute later.
+  int kill = 0;
+};
+
+// Behind one program of this machine: the service itself, or the mpirun or srun that passes signals
+// on to the ranks.
+class ProgramGroup final : public ProcessGroup {
+ public:
+  ProgramGroup(ChildProcess program, const GroupSignals& signals)
+      : program_(program), signals_(signals) {}
+
+  std::optional<int> Poll() override;
+  void AskToStop(bool urgent) override;
+  void Kill() override;
+
+ private:
+  ChildProcess program_;
+  const GroupSignals signals_;
+  absl::Time killed_ = absl::InfiniteFuture();  // when it was first told to end
+  bool is_asked_ = false;
+};
+
 using StartedGroup = absl::StatusOr<std::unique_ptr<ProcessGroup>>;
 
 class LaunchBackend {

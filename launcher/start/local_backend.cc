@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
+#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/train/run/run_directory.h"
@@ -16,13 +17,14 @@
 #include "launcher/process/node_place.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/open_mpi.h"
-#include "launcher/start/program_group.h"
 #include "launcher/start/room.h"
 
 namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr absl::Duration kProgramEndLimit = absl::Seconds(60);  // from SIGTERM to SIGKILL
 
 class LocalBackend final : public LaunchBackend {
  public:
@@ -102,6 +104,26 @@ std::vector<std::string> CommandOf(const char* program, const AttemptOptions& op
 }
 
 }  // namespace
+
+std::optional<int> ProgramGroup::Poll() {
+  if (MonotonicNow() - killed_ > kProgramEndLimit) program_.Signal(SIGKILL);
+  const std::optional<int> ended = program_.Poll();
+  // SIGTERM also comes from Slurm itself, when another task has failed: nobody asked the run to
+  // stop.
+  const bool is_killed = ended == 128 + SIGTERM && signals_.kill == SIGTERM && !is_asked_;
+  return is_killed ? 128 + SIGKILL : ended;
+}
+
+void ProgramGroup::AskToStop(bool urgent) {
+  is_asked_ = true;
+  if (killed_ == absl::InfiniteFuture()) program_.Signal(urgent ? signals_.urgent : signals_.stop);
+}
+
+void ProgramGroup::Kill() {
+  if (killed_ != absl::InfiniteFuture()) return;
+  killed_ = MonotonicNow();
+  program_.Signal(signals_.kill);
+}
 
 std::string LastLine(const std::string& path) {
   std::ifstream file(path);

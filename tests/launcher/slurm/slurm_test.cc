@@ -10,7 +10,6 @@
 
 #include "launcher/process/node_place.h"
 #include "launcher/process/shell_words.h"
-#include "launcher/slurm/mpi_choice.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_backend.h"
 #include "launcher/slurm/slurm_commands.h"
