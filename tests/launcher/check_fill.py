@@ -6,6 +6,8 @@ import pty
 import subprocess
 import sys
 
+from protobuf import fields
+
 anyorder, run, sentences, vocabulary, objective = sys.argv[1:]
 lines = open(sentences).read().splitlines()
 exact = objective in ("as_arm", "permutation_lm")
@@ -27,31 +29,8 @@ def fill(texts, *options, threads=2):
 
 def pieces():
     """Of the SentencePiece model: (text, type)."""
-    data = open(vocabulary, "rb").read()
-
-    def number(at):
-        value = shift = 0
-        while True:
-            value |= (data[at] & 127) << shift
-            at, shift = at + 1, shift + 7
-            if data[at - 1] < 128:
-                return value, at
-
-    at = 0
-    while at < len(data) and data[at] == 0x0A:  # field 1: a piece
-        length, at = number(at + 1)
-        end, text, kind = at + length, "", 1
-        while at < end:
-            tag, at = number(at)
-            if tag == 0x0A:
-                size, at = number(at)
-                text, at = data[at:at + size].decode(), at + size
-            elif tag == 0x18:
-                kind, at = number(at)
-            else:
-                at += 4  # the score
-        yield text, kind
-    return
+    messages = [message for number, message in fields(open(vocabulary, "rb").read()) if number == 1]
+    return [(piece[1].decode(), piece.get(3, 1)) for piece in map(dict, map(fields, messages))]
 
 
 def close(a, b):

@@ -6,6 +6,7 @@ import sys
 import xml.etree.ElementTree
 
 from make_run import crc32c
+from protobuf import fields
 
 run, steps = sys.argv[1], int(sys.argv[2])
 
@@ -22,32 +23,6 @@ def records(blob):
         assert check == masked(head) and data_check == masked(data)
         yield data
         blob = blob[16 + size:]
-
-
-def fields(message):
-    """(number, value) of each field of a protobuf message."""
-    at = 0
-
-    def varint():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        tag = varint()
-        if tag & 7 == 0:
-            value = varint()
-        else:
-            size = {1: 8, 5: 4}.get(tag & 7) or varint()
-            value = message[at:at + size]
-            at += size
-        yield tag >> 3, value
 
 
 metrics = [json.loads(line) for line in open(f"{run}/metrics.jsonl")]

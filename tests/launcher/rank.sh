@@ -6,6 +6,7 @@
 #              a saved ranker; states of texts as a file
 #   refused    files and options that do not fit are refused in one line, and nothing is left
 . "$(dirname "$0")/checks.sh"
+. "$here/sentences.sh"
 begin "$1" "$2" "rank_$3"
 cd "$name" && name=. || exit 1
 
@@ -13,14 +14,8 @@ python3 "$here/make_collection.py" . || fail "the collection"
 prep --input text.txt --output shards --vocab-size 160
 # pretrain RUN STEPS
 pretrain() {
-  local command=("$anyorder" launch --config "$here/../../configs/bert-tiny.toml" --run-dir "$1" --ranks 1) key
-  for key in data.shards="$PWD/shards" model.num_layers=2 model.model_dim=64 model.num_heads=2 model.head_dim=32 model.ffn_dim=128 \
-    model.max_positions=64 sampling.seq_len=64 sampling.reuse_len=32 sampling.num_predict=10 train.global_batch_size=8 \
-    train.micro_batch_size=8 train.device=auto optimizer.learning_rate=1e-3 optimizer.warmup_steps=100 model.init_range=0.1 checkpoint.every=0 \
-    train.steps="$2"; do
-    command+=(--set "$key")
-  done
-  succeeds "${command[@]}"
+  train bert-tiny.toml "$1" train.steps="$2" model.max_positions=64 model.init_range=0.1 sampling.reuse_len=32 sampling.num_predict=10 \
+    optimizer.learning_rate=1e-3 optimizer.warmup_steps=100 checkpoint.every=0
 }
 files=(--topics topics.txt --run first.run)
 rank() { "$anyorder" rank run "${files[@]}" "$@"; }
@@ -46,11 +41,10 @@ learns)
   [ "$(wc -l <short.run)" -eq 200 ] || fail "not ten documents a topic"
   printf 'the %s\n\n%s %s\n' $(head -n 1 topics.txt | cut -d' ' -f2) $(head -n 2 topics.txt | tail -n 1 | cut -d' ' -f2,4) >texts.txt
   succeeds "$anyorder" embed run --input texts.txt --output states.safetensors
-  python3 - <<'END' || fail "the file of states"
-import json, struct
-data = open("states.safetensors", "rb").read()
-size = struct.unpack("<Q", data[:8])[0]
-header, data = json.loads(data[8:8 + size]), data[8 + size:]
+  PYTHONPATH=$here/../ckpt python3 - <<'END' || fail "the file of states"
+import struct
+from read_safetensors import read
+header, data = read("states.safetensors")
 def values(name, kind):
     begin, end = header[name]["data_offsets"]
     return struct.unpack(f"<{(end - begin) // struct.calcsize(kind)}{kind}", data[begin:end])

@@ -4,6 +4,7 @@
 Usage: convert_tf_test.py BIN. What each tensor must be is told here, not read from the converter.
 """
 import json
+import math
 import shutil
 import struct
 import subprocess
@@ -11,6 +12,9 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "ckpt"))
+from read_safetensors import read  # noqa: E402
 
 BIN = Path(sys.argv[1])
 RELEASE = Path(__file__).parent / "tf_release"
@@ -54,22 +58,15 @@ def expected():
             count = heads * (2 if name == "seg_embed" else 1)
             tensors[f"{ours}rel_attn.{name}"] = (shape, counted(f"model/transformer/{name}", count, layer * count))
     for name, (variable, shape) in whole.items():
-        count = 1
-        for size in shape:
-            count *= size
-        tensors[name] = (shape, counted(variable, count))
+        tensors[name] = (shape, counted(variable, math.prod(shape)))
     return tensors
 
 
 def read_tensors(path):
-    data = path.read_bytes()
-    (length,) = struct.unpack("<Q", data[:8])
-    tensors = {}
-    for name, entry in json.loads(data[8:8 + length]).items():
-        if name != "__metadata__":
-            begin, end = (8 + length + offset for offset in entry["data_offsets"])
-            tensors[name] = (entry["shape"], list(struct.unpack(f"<{(end - begin) // 4}f", data[begin:end])))
-    return tensors
+    header, data = read(path)
+    header.pop("__metadata__", None)
+    return {name: (entry["shape"], [value for (value,) in struct.iter_unpack("<f", data[slice(*entry["data_offsets"])])])
+            for name, entry in header.items()}
 
 
 def vocabulary():
