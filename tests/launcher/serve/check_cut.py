@@ -4,22 +4,20 @@ the end of it, and is refused without.
 
 Usage: check_cut.py BIN_DIR RUN TEXT, a run without learned positions, and a text like that which it learned.
 """
-import json
 import random
-import subprocess
 import sys
+
+from serve_client import answers_of
 
 
 class Asked:
     """Answers of one process to many requests."""
 
     def __init__(self, program, run):
-        self.command = [program, "serve", run, "--stdio", "--threads", "1"]
+        self.program, self.run = program, run
 
     def __call__(self, requests):
-        done = subprocess.run(self.command, input="".join(json.dumps(request) + "\n" for request in requests), capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return [json.loads(line) for line in done.stdout.splitlines()]
+        return answers_of(self.program, self.run, requests, "--threads", "1")
 
     def tokens(self, texts):
         return [answer["tokens"] for answer in self([{"op": "tokens", "text": text} for text in texts])]

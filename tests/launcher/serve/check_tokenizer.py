@@ -7,8 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from serve_client import Server  # noqa: E402
+from serve_client import Server, answers_of
 
 ANYORDER, RUN, FILLER = sys.argv[1:]
 TEXT = "\u65e5\u672c\u8a9e \U0001F600 na\u00efve"
@@ -20,13 +19,8 @@ def run(*words, text=""):
     return done.stdout
 
 
-def lines(requests, of=RUN):
-    out = run("serve", of, "--stdio", text="".join(json.dumps(request) + "\n" for request in requests))
-    return [json.loads(line) for line in out.splitlines()]
-
-
 def main():
-    facts, count, complete, score = lines([
+    facts, count, complete, score = answers_of(ANYORDER, RUN, [
         {"op": "facts"},
         {"op": "tokens", "text": TEXT},
         {"op": "complete", "prompt": TEXT[:2], "max_tokens": 64, "temperature": 0},
@@ -36,17 +30,14 @@ def main():
     completion = complete["completions"][0]
     assert completion["text"] == TEXT[2:] and completion["ended"], "the run does not know its text by heart"
     assert score["log_prob"] < 0 and score["bytes"] == len(TEXT[3:].encode()), score
-    fill, words = lines([{"op": "fill", "text": TEXT[:2] + "{1} {2}" + TEXT[3:]}, {"op": "fill", "text": TEXT[:3] + "{{" + TEXT[3:5] + "}}" + TEXT[5:]}], FILLER)
+    fill, words = answers_of(ANYORDER, FILLER, [{"op": "fill", "text": TEXT[:2] + "{1} {2}" + TEXT[3:]}, {"op": "fill", "text": TEXT[:3] + "{{" + TEXT[3:5] + "}}" + TEXT[5:]}])
     print(fill, words)
     filled = fill["alternatives"][0]
     assert filled["lengths"] == [1, 2] and filled["text"] == TEXT[:2] + filled["blanks"][0] + " " + filled["blanks"][1] + TEXT[3:], fill
     assert words["alternatives"][0]["lengths"] == [5] and words["alternatives"][0]["text"] == TEXT, words
     # Of bytes: parts of characters are told with the rest of them.
     with Server(ANYORDER, "--max-batch", 1, run=RUN) as server:
-        body = {"prompt": TEXT[:2], "max_tokens": 64, "temperature": 0, "stream": True}
-        status, _, data = server.request("POST", "/v1/completions", body)
-        assert status == 200, (status, data)
-        deltas = [json.loads(event[6:])["choices"][0]["text"] for event in data.decode().split("\n\n")[:-2]]
+        deltas = server.streamed("/v1/completions", {"prompt": TEXT[:2], "max_tokens": 64, "temperature": 0})
         print(deltas)
         assert "".join(deltas) == completion["text"] and len([delta for delta in deltas if delta]) > 5, deltas
         # What is cut in a character ends with U+FFFD.

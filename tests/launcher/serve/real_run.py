@@ -2,14 +2,11 @@
 
 Usage: real_run.py ANYORDER RUN VOCABULARY
 """
-import json
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from serve_client import Server  # noqa: E402
+from serve_client import Server, answers_of
 
 ANYORDER, RUN, VOCABULARY = sys.argv[1:]
 # A run that learned the first words of documents, at least.
@@ -17,10 +14,8 @@ PROMPTS = [" ".join(line.split()[:3]) for line in open(Path(VOCABULARY).parents[
 
 
 def lines(requests):
-    done = subprocess.run([ANYORDER, "serve", RUN, "--vocab", VOCABULARY, "--stdio", "--max-batch", "1"], input="\n".join(map(json.dumps, requests)) + "\n", capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(answers) == len(requests), done.stdout
+    answers = answers_of(ANYORDER, RUN, requests, "--vocab", VOCABULARY, "--max-batch", "1")
+    assert len(answers) == len(requests), answers
     return answers
 
 
@@ -55,10 +50,8 @@ def main():
             body = {key: complete[n][key] for key in ("prompt", "max_tokens", "seed", "method")}
             if n % 2 == 0:
                 texts[n] = server.expect("/v1/completions", body)["choices"][0]["text"]
-                return
-            status, _, data = server.request("POST", "/v1/completions", {**body, "stream": True})
-            assert status == 200 and data.endswith(b"data: [DONE]\n\n"), (status, data)
-            texts[n] = "".join(json.loads(event[6:])["choices"][0]["text"] for event in data.decode().split("\n\n")[:-2])
+            else:
+                texts[n] = "".join(server.streamed("/v1/completions", body))
         threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(complete))]
         for thread in threads:
             thread.start()

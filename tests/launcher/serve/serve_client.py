@@ -10,6 +10,20 @@ import time
 from pathlib import Path
 
 
+def answers_of(program, run, requests, *options):
+    """What `PROGRAM serve RUN --stdio` answers to these requests."""
+    done = subprocess.run([program, "serve", run, "--stdio", *options], input="".join(json.dumps(request) + "\n" for request in requests),
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def events_of(data):
+    """What the events of a stream hold, which ends as it should."""
+    assert data.endswith(b"data: [DONE]\n\n"), data[-200:]
+    return [json.loads(event[6:]) for event in data.decode().split("\n\n")[:-2]]
+
+
 class Server:
     """`PROGRAM serve RUN --http` on a free port, for a `with` statement."""
 
@@ -73,6 +87,12 @@ class Server:
         status, answer = self.ask(path, body, headers)
         assert status == 200, (status, answer)
         return answer
+
+    def streamed(self, path, body):
+        """The pieces of the first choice."""
+        status, _, data = self.request("POST", path, {**body, "stream": True})
+        assert status == 200, (status, data)
+        return [event["choices"][0]["text"] for event in events_of(data)]
 
     def raw(self, data, pause=0, timeout=30):
         """What comes back for these bytes, of whatever is sent before the other side closes."""

@@ -11,8 +11,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
-from serve_client import Server  # noqa: E402
+from serve_client import Server
 
 PROBE = """<script>
 const found = {};
