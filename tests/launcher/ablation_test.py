@@ -61,11 +61,12 @@ class AblationTest(unittest.TestCase):
         examples = {"task": task, "classes": classes, "num_examples": 10, "num_parts": 10 * parts}
         (self.folder / name / "dataset.json").write_text(json.dumps({"examples": examples, "settings": {"task": name}}))
 
-    def ablation(self, *words, fails_at=""):
+    def ablation(self, *words, fails=False, fails_at=""):
         self.calls_file.write_text("")
         done = subprocess.run([sys.executable, SCRIPT, "--anyorder", self.program, "--shards", self.folder / "text",
                                "--output", self.output, *map(str, words)], capture_output=True, text=True,
                               env={**os.environ, "CALLS": str(self.calls_file), "FAILS_AT": fails_at})
+        self.assertEqual(done.returncode != 0, fails or bool(fails_at), (words, done.stderr))
         self.calls = [json.loads(line) for line in self.calls_file.read_text().splitlines()]
         return done
 
@@ -74,7 +75,6 @@ class AblationTest(unittest.TestCase):
 
     def test_every_row_is_a_file_and_every_file_a_row(self):
         done = self.ablation("--dry-run")
-        self.assertEqual(done.returncode, 0, done.stderr)
         named = re.findall(r"--config \S+/(\S+)\.toml", done.stdout)
         self.assertEqual(sorted(named), sorted(path.stem for path in FOLDER.glob("*.toml")))
         self.assertEqual(len(named), 8)
@@ -82,13 +82,11 @@ class AblationTest(unittest.TestCase):
     def test_a_dry_run_prints_what_a_run_issues_and_writes_nothing(self):
         options = ["--rows", "base-dae,base-no-memory", "--seeds", "1,2", "--steps", 7, "--finetune-steps", 5, *self.mnli]
         dry = self.ablation(*options, "--dry-run")
-        self.assertEqual(dry.returncode, 0, dry.stderr)
         self.assertEqual(self.calls, [])
         self.assertFalse(self.output.exists())
         # Of each row: pretraining, and with each seed fine-tuning and two scores.
         self.assertEqual(len(dry.stdout.splitlines()), 2 * (1 + 2 * 3))
-        wet = self.ablation(*options)
-        self.assertEqual(wet.returncode, 0, wet.stderr)
+        self.ablation(*options)
         self.assertEqual([" ".join(call) for call in self.calls],
                          [line.split(" ", 1)[1] for line in dry.stdout.splitlines()])
 
@@ -96,7 +94,6 @@ class AblationTest(unittest.TestCase):
         options = ["--rows", "base-k6,base-bert", "--seeds", "1,2,3", "--steps", 7, "--finetune-steps", 5, *self.mnli,
                    "--task", f"squad={self.folder}/squad,{self.folder}/dev,{self.folder}/dev2"]
         first = self.ablation(*options)
-        self.assertEqual(first.returncode, 0, first.stderr)
         rows = [line for line in first.stdout.splitlines() if line.startswith("|")]
         self.assertEqual(rows, ["| Model | mnli matched/mismatched | squad dev F1/dev EM/dev2 F1/dev2 EM |", "| --- | --- | --- |",
                                 "| XLNet-Base (K = 6) | 81.00/71.00 | 70.50/60.00/71.50/61.00 |",
@@ -108,18 +105,15 @@ class AblationTest(unittest.TestCase):
         (self.output / "base-k6/mnli/seed-2.json").unlink()
         self.ablation(*options)
         self.assertEqual([call[0] for call in self.calls], ["eval", "eval"])
-        other = self.ablation(*options, "--finetune-steps", 6)
-        self.assertNotEqual(other.returncode, 0)
+        other = self.ablation(*options, "--finetune-steps", 6, fails=True)
         self.assertIn("is of 5 steps, not of 6; name another --output", other.stderr)
 
     def test_a_failure_stops_it_and_the_same_command_goes_on(self):
         options = ["--rows", "base-k7", "--seeds", "1,2", "--steps", 7, "--finetune-steps", 5, *self.mnli]
         stopped = self.ablation(*options, fails_at="mnli/seed-2")
-        self.assertNotEqual(stopped.returncode, 0)
         self.assertIn("ended with 75; the same command goes on", stopped.stderr)
         self.assertNotIn("|", stopped.stdout)
-        done = self.ablation(*options)
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.ablation(*options)
         self.assertEqual([(call[0], "seed-2" in call[1]) for call in self.calls], [("launch", True), ("eval", True), ("eval", True)])
 
     def test_fine_tuning_begins_with_the_rows_weights_and_its_network(self):
@@ -127,7 +121,6 @@ class AblationTest(unittest.TestCase):
         tasks = [word for name in names for word in ("--task", f"{name}={self.folder}/{name},{self.folder}/dev")]
         done = self.ablation("--rows", "base-no-span,base-bert", "--seeds", "4", "--steps", 7, "--set", "train.seed=9", *self.mnli, *tasks,
                              "--finetune-set", "race:train.steps=40", "--finetune-set", "cpu.threads=1", "--dry-run")
-        self.assertEqual(done.returncode, 0, done.stderr)
         launches = [line.split() for line in done.stdout.splitlines() if " launch " in line]
         found = {tuple(Path(call[2]).parts[-3:]): self.settings(call) for call in launches}
         self.assertEqual(self.settings(launches[0])["train.seed"], "9")
@@ -156,9 +149,7 @@ class AblationTest(unittest.TestCase):
                               (["--task", f"a={self.folder}/none,b"], "none/dataset.json: "),
                               ([*self.mnli, *self.mnli], "two --task have one name"),
                               (["--finetune-set", "race:a.b=1"], "--finetune-set race: no --task")]:
-            done = self.ablation(*words)
-            self.assertNotEqual(done.returncode, 0, words)
-            self.assertIn(reason, done.stderr)
+            self.assertIn(reason, self.ablation(*words, fails=True).stderr)
             self.assertEqual(self.calls, [])
 
 

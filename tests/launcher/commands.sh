@@ -67,8 +67,7 @@ config)
   expect_text "permutation_lm (xlnet, plm), " "$name/out"
   expect_refused 64 "unknown key 'optimizer.lr'; did you mean 'optimizer.learning_rate'?" \
     "$anyorder" config --explain optimizer.lr
-  expect_refused 64 "unknown key 'train.lanes'; its name is now" \
-    "$anyorder" config --explain train.lanes
+  expect_refused 64 "unknown key 'train.lanes'; its name is now" "$anyorder" config --explain train.lanes
   for file in "$source"/configs/*.toml; do
     "$anyorder" config --check "$file" --set data.shards=shards --set eval.every=0 >"$name/out" 2>"$name/err"; expect_status $? 0 "$file"
   done

@@ -236,11 +236,6 @@ refused)
   refuses 64 'steps has no effect with method "left-to-right", only with llada' "${reference[@]}" --output x.jsonl --steps 4
   refuses 64 'recompute has no effect with method "left-to-right"' "${reference[@]}" --output x.jsonl --sample 2 --recompute
   refuses 64 "at least 9 tokens before the end" "${reference[@]}" --output x.jsonl --min-len 9 --max-len 9
-  refuses 64 "nowhere. is not a run directory" --run-dir "$work/nowhere" --input prompts.txt --output x.jsonl
-  refuses 64 "absent.txt" --run-dir "$work/reference" --input absent.txt --output x.jsonl
-  refuses 64 "step-000000007" "${reference[@]}" --output x.jsonl --step 7
-  printf 'good\n\xff\xfe\n' >broken.txt
-  refuses 65 "broken.txt:2: .*UTF-8" --run-dir "$work/reference" --input broken.txt --output x.jsonl
   prep --input "$work/other.txt" --output shards --vocab-size 200
   refuses 65 "is vocabulary .* but the run was trained with" "${reference[@]}" --output x.jsonl --vocab shards/spiece.model
   echo "mine" >mine.jsonl

@@ -122,16 +122,13 @@ complete() {
   done <"$name/list"
 }
 
+has_committed_or_ended() { has_commit "$1" || ! kill -0 "$2" 2>/dev/null; }
 # Kills the run with all that belongs to it once a checkpoint is there. Fails if it ended before.
 kill_on_the_way() {
   rm -rf "$name/killed"
   "${command[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
-  local job=$! i ended=0
-  for i in $(seq 20000); do
-    has_commit "$name/killed" && break
-    kill -0 $job 2>/dev/null || break
-    sleep 0.02
-  done
+  local job=$! ended=0
+  await has_committed_or_ended "$name/killed" $job
   kill -0 $job 2>/dev/null || ended=1
   kill_all "$work/$name/killed " $job
   return $ended
@@ -326,8 +323,7 @@ PYTHON
 # Words that occur once become <unk>.
 words() {
   local bad
-  prep --input text/training.txt --output "$name/shards" --vocab-type word --vocab-size 4000 \
-    --min-count 2
+  prep --input text/training.txt --output "$name/shards" --vocab-type word --vocab-size 4000 --min-count 2
   prep --input text/held-out.txt --output "$name/other" --vocab "$name/shards/spiece.model"
   compose causal_words "$work/$name/shards" train.steps=150 optimizer.learning_rate=3e-3 checkpoint.every=0
   succeeds "${command[@]}" --set model.cutoffs=200,1000 --run-dir "$name/run" --ranks 2
@@ -344,8 +340,7 @@ PYTHON
   # 64: a configuration that can never run, or one that this vocabulary cannot have.
   for bad in 200,100 0,100 x 100,5000; do
     compose causal_words "$work/$name/shards" train.steps=2
-    expect_refused 64 "model.cutoffs is '$bad'" \
-      "${command[@]}" --set model.cutoffs=$bad --run-dir "$name/bad"
+    expect_refused 64 "model.cutoffs is '$bad'" "${command[@]}" --set model.cutoffs=$bad --run-dir "$name/bad"
     rm -rf "$name/bad"
   done
 }

@@ -14,10 +14,8 @@ exported)
   "$anyorder" export --run-dir reference --format hf --output $name/hf >$name/log 2>&1; expect_status $? 0 "export"
   expect_text "exported step $steps to" $name/log
   [ -e $name/hf.tmp/precious ] || fail "export removed a directory of the user"
-  expect_refused 64 "" "$anyorder" export --run-dir reference --output ""
   python3 "$here/check_export.py" $name/hf reference shards || fail "the exported files are wrong"
   expect_refused 64 "" "$anyorder" export --run-dir reference --output $name/hf
-  expect_refused 64 "--step" "$anyorder" export --run-dir reference --step 7 --output $name/hf7
   expect_refused 64 "keep_best" "$anyorder" export --run-dir reference --step best --output $name/hf7
   expect_refused 64 "" "$anyorder" export --run-dir reference --step -5 --output $name/hf7
   [ -z "$(ls -d $name/hf7* 2>/dev/null)" ] || fail "something was left behind"
@@ -241,25 +239,20 @@ eval_refused)
     expect_refused_in_a_line "$1" "$2" evaluate "${@:3}"
     [ ! -s $name/out ] || fail "it says something although it refuses: $(cat $name/out)"
   }
-  refuse 64 "is not a run directory" "$here"
   refuse 64 "give --data" reference
   expect_refused_in_a_line 65 "gemm_algorithm_cache.txt' does not exist: a run writes it when it starts on a GPU" "$anyorder" tune reference
   refuse 64 "the run was trained with permutation_lm" reference --data other-shards --objective llada
-  refuse 64 "nowhere" reference --data nowhere
-  refuse 64 "step-000000007" reference --data other-shards --step 7
   mkdir $name/new && cp reference/config.toml $name/new
   refuse 65 "checkpoint" $name/new --data other-shards
   prep --input other.txt --output $name/foreign --vocab-size 290
   refuse 65 "prep --vocab" reference --data $name/foreign
-  refuse 65 "too short for 99999 lanes" \
-    reference --data other-shards --objective causal --batch-size 99999
+  refuse 65 "too short for 99999 lanes" reference --data other-shards --objective causal --batch-size 99999
   refuse 64 "even" reference --data other-shards --batch-size 3
   for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
     refuse 64 "is not used with" reference --data other-shards $option
   done
   refuse 64 "not possible in an evaluation" reference --data other-shards --set model.num_layers=1
-  refuse 64 "memory length 0" \
-    reference --data other-shards --objective causal --same-length --mem-len 0
+  refuse 64 "memory length 0" reference --data other-shards --objective causal --same-length --mem-len 0
   refuse 64 "at most the length of the text" \
     reference --data other-shards --objective causal --mem-len 1000000
   refuse 64 "clamp-len is 0" reference --data other-shards --objective causal --clamp-len 0
@@ -335,7 +328,6 @@ reported)
   expect_text "tokens" $name/dataset
   "$anyorder" inspect shards 2>$name/full >/dev/full; expect_status $? 74 "a full disk behind standard output"
   expect_text "standard output" $name/full
-  expect_refused 64 "" "$anyorder" inspect "$here"
   expect_refused 64 "name the directory of one" "$anyorder" inspect $name/nowhere
   "$anyorder" report --run-dir reference --output $name/report.html >$name/page || fail "report"
   expect_text '<tr data-class="train" data-seconds="[0-9]' $name/report.html

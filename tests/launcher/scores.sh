@@ -7,7 +7,7 @@
 #   predicted  a tiny classifier on SST-2's form: predictions and submission of official files have
 #              the same score
 . "$(dirname "$0")/checks.sh"
-configs=$here/../../configs
+. "$here/sentences.sh"
 begin "$1" "$2" "scores_$3"
 cd "$name" && name=. || exit 1
 
@@ -109,10 +109,8 @@ open("text.txt", "w").write("".join(t + "\n" for t, _ in rows) * 20)
 PYTHON
   prep --input text.txt --output shards --vocab-size 40
   succeeds "$anyorder" prep --task sst2 --input train.tsv --vocab shards/spiece.model --output train
-  succeeds "$anyorder" launch run --config "$configs/finetune/gpt-classify-tiny.toml" --ranks 1 --set data.shards=train \
-    --set objective.num_classes=2 --set train.steps=40 --set checkpoint.every=0 --set optimizer.learning_rate=3e-3 --set model.num_layers=2 \
-    --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=32 \
-    --set train.global_batch_size=16 --set train.micro_batch_size=4 --set optimizer.warmup_steps=2
+  train finetune/gpt-classify-tiny.toml run data.shards=train objective.num_classes=2 train.steps=40 checkpoint.every=0 sampling.seq_len=32 \
+    train.global_batch_size=16 train.micro_batch_size=4 optimizer.warmup_steps=2
   succeeds "$anyorder" predict run --task sst2 --data dev.tsv --output dev.jsonl --write-submission sent
   local accuracy; accuracy=$(metric accuracy --task sst2 --gold dev.tsv --predictions dev.jsonl) || exit 1
   python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.9)' "$accuracy" || fail "accuracy $accuracy"

@@ -1,7 +1,7 @@
-# Shell functions of cases in which small networks learn eight sentences by heart; for `source`
-# after checks.sh.
+# Shell functions of cases in which small networks learn, most of them eight sentences by heart; for
+# `source` after checks.sh.
 configs=$here/../../configs
-# train CONFIG RUN [key=value...]: a small network of that configuration learns the text.
+# train CONFIG RUN [key=value...]: a small network of that configuration learns shards/.
 train() {
   local config=$1 run=$2 key; shift 2
   local command=("$anyorder" launch --config "$configs/$config" --run-dir "$run" --ranks 1)

@@ -17,9 +17,7 @@ run)
 chat)
   for who in ann bob eve; do printf '{"messages": [{"role": "user", "content": "who is %s"}, {"role": "assistant", "content": "%s is here"}]}\n' $who $who; done >"$name/chats.jsonl"
   succeeds "$anyorder" prep --examples "$name/chats.jsonl" --vocab shards/spiece.model --chat-template '{role}: {content} <end>\n' --output "$name/chats"
-  succeeds "$anyorder" launch --config "$here/../../configs/finetune/diffusion-sft-tiny.toml" --run-dir "$name/run" --ranks 1 --set data.shards="$name/chats" \
-    --set model.num_layers=2 --set model.model_dim=64 --set model.num_heads=2 --set model.head_dim=32 --set model.ffn_dim=128 --set sampling.seq_len=96 \
-    --set train.global_batch_size=8 --set train.micro_batch_size=8 --set train.steps=600 --set optimizer.learning_rate=3e-3 --set train.device=auto --set checkpoint.every=1000
+  train finetune/diffusion-sft-tiny.toml "$name/run" data.shards="$name/chats" sampling.seq_len=96 train.steps=600 optimizer.warmup_steps=40
   talk() { "$anyorder" chat "$name/run" --temperature 0 --max-tokens 24 "$@" 2>"$name/err" || fail "chat: exit status $?"; }
   printf 'who is ann\n/reset\nwho is ann\nwho is bob\n/quit\nwho is eve\n' | talk >"$name/out"
   # What comes after the name and the verb, so short a training leaves to rounding.

@@ -54,12 +54,9 @@ phases() {
   grep -q '"event":"imported"' "$name/whole/phase-2/ledger.jsonl" || fail "phase 2 was not made of phase 1"
   # Killed in the second phase, with all that belongs to it.
   setsid "${staged[@]}" --output "$work/$name/killed" >"$name/log" 2>&1 &
-  local job=$! i
-  for i in $(seq 20000); do
-    [ -n "$(ls -d "$name"/killed/phase-2/checkpoints/step-*[1-9] 2>/dev/null)" ] && break
-    kill -0 $job 2>/dev/null || break
-    sleep 0.02
-  done
+  local job=$!
+  phase_2_trained() { [ -n "$(ls -d "$name"/killed/phase-2/checkpoints/step-*[1-9] 2>/dev/null)" ] || ! kill -0 $job 2>/dev/null; }
+  await phase_2_trained
   kill_all "$work/$name/killed/" -$job
   "${staged[@]}" --output "$work/$name/killed" >>"$name/log" 2>&1 || fail "going on: exit status $?"
   for phase in 1 2 3; do
@@ -101,8 +98,7 @@ refuse() {
 
 refused() {
   mapfile -t set < <(options sampling.seq_len=15 model.max_positions=16 train.steps=2)
-  succeeds "$anyorder" launch --config "$configs/longformer-tiny.toml" --run-dir "$name/run" \
-    "${set[@]}"
+  succeeds "$anyorder" launch --config "$configs/longformer-tiny.toml" --run-dir "$name/run" "${set[@]}"
   local run=(--format run --input "$name/run")
   refuse 64 "model.ffn_dim = 64" "${run[@]}" --set model.ffn_dim=128
   refuse 64 "model.positions" "${run[@]}" --set model.positions=rope

@@ -5,19 +5,16 @@
 #
 # Usage: submit.sh BIN_DIR WORK_DIR CASE WORK_DIR: that of case.sh, with the dataset of its case
 # `prepare`
-set -u
-bin=$1 work=$2/submit-$3 shards=$2/shards name=$3
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) templates=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../slurm" && pwd)
-rm -rf "$work" && mkdir -p "$work/path" "$work/fake" && cd "$work" || exit 1
+. "$(dirname "$0")/checks.sh"
+begin "$1" "$2" "submit-$3"
+cd "$name" && name=. work=$PWD shards=$2/shards templates=$here/../../slurm && mkdir path fake || exit 1
 for command in sbatch scontrol squeue srun scancel; do ln -s "$here/fake_slurm.sh" path/$command; done
 export FAKE_SLURM=$work/fake PATH=$work/path:$PATH
 unset "${!SBATCH_@}" "${!SLURM_@}"
 echo "specific pmix plugin versions available: pmix_v4" >fake/mpi-list
 touch fake/calls
 
-fail() { echo "FAILED: $*" >&2; tail -n 5 out err 2>/dev/null >&2; exit 1; }
-expect_status() { [ "$1" -eq "$2" ] || fail "exit status $1, expected $2 ($3)"; }
-has() { grep -q -- "$1" "$2" || fail "'$1' is not in $2: $(tail -n 4 "$2")"; }
+has() { expect_text "$@"; }
 has_not() { ! grep -q -- "$1" "$2" || fail "'$1' is in $2: $(grep -- "$1" "$2")"; }
 one_line() { [ "$(wc -l <err)" -eq 1 ] || fail "not one line: $(cat err)"; }
 # submit STATUS [options...]: of run `run`; output in out and err.
@@ -44,7 +41,7 @@ check_with_shellcheck() {
 }
 job() { echo "JobId=$1 JobName=x UserId=me(1) JobState=$2 Reason=None Partition=p NodeList=n1 NumNodes=2" >fake/job-$1; }
 
-case $name in
+case $3 in
 refused)
   refuse 64 "did you mean 'train.global_batch_size'" --set train.global_batch_siz=8
   refuse 64 "nowhere' does not exist; .*anyorder prep" --set data.shards=nowhere
@@ -313,6 +310,5 @@ prep)
   echo "105:sbatch: error: Invalid job array specification" >fake/refusal
   prep 64 --slurm 2; has "Invalid job array" err; has "scancel \[104\]" fake/calls ;;
 
-*) fail "no case '$name'" ;;
+*) fail "no case '$3'" ;;
 esac
-echo "$name: passed"
