@@ -12,10 +12,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
+#include "tests/launcher/serve/fake_service.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -28,25 +30,17 @@ using SummaryJson = nlohmann::ordered_json;
 
 // Each byte of a continuation is a token, of -1/8 nats if it is small and less the longer the
 // context; "fault" cannot be scored.
-class FakeScorer : public TextService {
+class FakeScorer : public FakeTextService {
  public:
-  const ModelFacts& facts() const override { return facts_; }
-  absl::StatusOr<int64_t> CountTokens(const std::string& text) override { return std::ssize(text); }
-  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
-      const std::vector<CompletionRequest>&) override {
-    return absl::UnimplementedError("");
-  }
-  absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
-      const std::vector<FillRequest>&) override {
-    return absl::UnimplementedError("");
-  }
+  FakeScorer() { mutable_facts() = {.run_dir = "runs/judge", .step = 7, .objective = "gpt"}; }
+
   absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override {
-    largest = std::max(largest, requests.size());
+    calls.push_back(requests.size());
     std::vector<TextScore> scores;
     for (const ScoreRequest& request : requests) {
       if (absl::StrContains(request.continuation, "fault"))
         return InvalidArgument("request ", scores.size() + 1, ": too long");
-      seen.push_back(request);
+      scored.push_back(request);
       scores.push_back(Of(request.context, request.continuation));
     }
     return scores;
@@ -62,11 +56,6 @@ class FakeScorer : public TextService {
   }
 
   bool is_exact = true;
-  size_t largest = 0;
-  std::vector<ScoreRequest> seen;
-
- private:
-  const ModelFacts facts_ = {.run_dir = "runs/judge", .step = 7, .objective = "gpt"};
 };
 
 class LikelihoodTest : public ::testing::Test {
@@ -157,18 +146,18 @@ TEST_F(LikelihoodTest, TextsAreScoredInBatches) {
                     "\"]}\n");
   const LikelihoodInput input = Read("a.jsonl", bytes);
   for (const int64_t batch : {1, 4, 100}) {
-    service_.seen.clear();
-    service_.largest = 0;
+    service_.scored.clear();
+    service_.calls.clear();
     const auto scores = Score(input, {.bound_samples = 9, .seed = 40, .batch = batch});
-    EXPECT_EQ(service_.largest, std::min<size_t>(21, static_cast<size_t>(batch)));
-    ASSERT_EQ(service_.seen.size(), 21);
+    EXPECT_EQ(*absl::c_max_element(service_.calls), std::min<size_t>(21, batch));
+    ASSERT_EQ(service_.scored.size(), 21);
     for (size_t i = 0; i < 7; ++i) {
       ASSERT_EQ(scores[i].size(), 3);
       for (size_t t = 0; t < 3; ++t) {
         EXPECT_EQ(scores[i][t].log_prob,
                   service_.Of(input.items[i].context, input.items[i].texts[t]).log_prob);
-        EXPECT_EQ(service_.seen[3 * i + t].seed, 40 + 1 + i);
-        EXPECT_EQ(service_.seen[3 * i + t].bound_samples, 9);
+        EXPECT_EQ(service_.scored[3 * i + t].seed, 40 + 1 + i);
+        EXPECT_EQ(service_.scored[3 * i + t].bound_samples, 9);
       }
     }
   }
