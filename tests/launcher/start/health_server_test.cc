@@ -34,7 +34,8 @@ using ::testing::HasSubstr;
 // A rank: a page, a link, and what it was told when it had to end.
 class Rank {
  public:
-  Rank(const std::string& socket_path, int rank, absl::Duration service_limit)
+  Rank(const std::string& socket_path, int rank,
+       absl::Duration service_limit = absl::InfiniteDuration())
       : page_(liveness::RankPage::Create(rank, "node7").value()),
         link_(std::make_unique<ckpt::RankLink>(
             ckpt::RankLinkOptions{socket_path, "run", 3, service_limit,
@@ -83,7 +84,6 @@ class HealthServerTest : public ::testing::Test {
   }
   // Hands connections of ranks to the relay, as the service does, until `is_done`.
   void ServeUntil(ckpt::HealthRelay& relay, const std::function<bool()>& is_done) {
-    if (!listener_.valid()) listener_ = ckpt::ListenOn(socket_path()).value();
     while (!is_done()) {
       absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_.get());
       if (channel.ok()) {
@@ -104,7 +104,7 @@ class HealthServerTest : public ::testing::Test {
   }
 
   const TemporaryDirectory directory_;
-  UniqueFd listener_;
+  UniqueFd listener_ = ckpt::ListenOn(socket_path()).value();
 };
 
 TEST_F(HealthServerTest, TheLauncherLearnsWhatRanksDoAndHowTheyLeave) {
@@ -113,8 +113,7 @@ TEST_F(HealthServerTest, TheLauncherLearnsWhatRanksDoAndHowTheyLeave) {
   ASSERT_EQ(::stat(path().c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   const auto relay = Relay(Endpoint());
-  listener_ = ckpt::ListenOn(socket_path()).value();
-  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  Rank rank(socket_path(), 1);
   rank.page().SetPhase("step 12");
   ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
   const liveness::NodeReport report = Await(*server, [](const auto& node) {
@@ -187,8 +186,7 @@ TEST_F(HealthServerTest, AServiceThatComesBackIsToldToEndItsRanks) {
   server->EndRanks("rank 0 hangs");
   relay = Relay(Endpoint());
   Await(*server, [](const auto& node) { return !node.is_serving; });
-  listener_ = ckpt::ListenOn(socket_path()).value();
-  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  Rank rank(socket_path(), 1);
   ServeUntil(*relay, [&] { return rank.has_ended(); });
   EXPECT_EQ(rank.WhyEnded(), "rank 0 hangs");
 }
@@ -196,14 +194,13 @@ TEST_F(HealthServerTest, AServiceThatComesBackIsToldToEndItsRanks) {
 TEST_F(HealthServerTest, TheEndOfAStartEndsItsRanksWhereverTheyAre) {
   auto server = Listen();
   const auto relay = Relay(Endpoint());
-  listener_ = ckpt::ListenOn(socket_path()).value();
-  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  Rank rank(socket_path(), 1);
   ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
   Await(*server, [](const auto&) { return true; });
   server->EndRanks("rank 0 hangs");
   EXPECT_EQ(rank.WhyEnded(), "rank 0 hangs");
   // One that comes later, too.
-  Rank late(socket_path(), 0, absl::InfiniteDuration());
+  Rank late(socket_path(), 0);
   ServeUntil(*relay, [&] { return late.has_ended(); });
   server.reset();
   EXPECT_FALSE(std::filesystem::exists(path()));
@@ -214,8 +211,7 @@ TEST_F(HealthServerTest, RanksThatAreCutOffFromTheirLauncherEnd) {
   ckpt::LauncherEndpoint nowhere = Endpoint();
   nowhere.port = 1;
   const auto relay = Relay(nowhere);
-  listener_ = ckpt::ListenOn(socket_path()).value();
-  Rank rank(socket_path(), 1, absl::InfiniteDuration());
+  Rank rank(socket_path(), 1);
   ServeUntil(*relay, [&] { return rank.has_ended(); });
   EXPECT_THAT(rank.WhyEnded(), HasSubstr("nothing heard from the launcher"));
   EXPECT_THAT(relay->TakeNotes(), ::testing::Contains(HasSubstr("no connection to the launcher")));
@@ -240,7 +236,6 @@ TEST_F(HealthServerTest, WhoDoesNotKnowTheTokenIsNotHeard) {
 
 TEST_F(HealthServerTest, ARankWhoseServiceIsGoneEnds) {
   auto relay = Relay({{"127.0.0.1"}, 1, "x", absl::InfiniteDuration()});
-  listener_ = ckpt::ListenOn(socket_path()).value();
   Rank rank(socket_path(), 1, absl::Milliseconds(500));
   ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
   EXPECT_FALSE(rank.has_ended());
