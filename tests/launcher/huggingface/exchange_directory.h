@@ -37,6 +37,18 @@ inline RunConfig RunOfModel(const nlohmann::ordered_json& config) {
   return run;
 }
 
+// Merge patches of this config.json with which it is refused, and with what words.
+inline void ExpectPatchesRefused(const nlohmann::ordered_json& config,
+                                 const std::vector<std::pair<const char*, const char*>>& patches) {
+  for (const auto& [patch, words] : patches) {
+    nlohmann::ordered_json patched = config;
+    patched.merge_patch(nlohmann::ordered_json::parse(patch));
+    const absl::Status status = ParseHfConfig(patched.dump(), "config.json").status();
+    EXPECT_THAT(status, Exits(kExitData, "config.json", words)) << config << patch;
+    EXPECT_THAT(status, ::testing::Not(Says("\n")));
+  }
+}
+
 class ExchangeDirectory {
  protected:
   std::string At(const std::string& name) const { return absl::StrCat(root_, "/", name); }
@@ -47,6 +59,28 @@ class ExchangeDirectory {
   absl::Status ImportAs(const std::string& run, const std::string& input = "hf",
                         const std::vector<std::string>& overrides = {}) const {
     return ImportHuggingFace({At(input), At(run), "", overrides});
+  }
+  // An import of "hf" as "run" ends so, in one line with all these parts, and writes nothing.
+  void ExpectRefused(int exit_status, const std::vector<std::string>& parts,
+                     const std::vector<std::string>& overrides = {},
+                     const std::string& config = "") const {
+    const auto entries = [this] {
+      namespace fs = std::filesystem;
+      return std::distance(fs::recursive_directory_iterator(root_), {});
+    };
+    const auto before = entries();
+    const absl::Status status = ImportHuggingFace({At("hf"), At("run"), config, overrides});
+    EXPECT_EQ(entries(), before) << "something was written";
+    EXPECT_THAT(status, ::testing::AllOf(Exits(exit_status), ::testing::Not(Says("\n"))));
+    for (const std::string& part : parts) EXPECT_THAT(status, Says(part));
+  }
+  // The same of this model.
+  template <typename Model>
+  void ExpectModelRefused(const Model& model, const std::vector<std::string>& parts,
+                          const std::vector<std::string>& overrides = {}) const {
+    Remove({"hf", "run"});
+    model.Write(At("hf"));
+    ExpectRefused(kExitData, parts, overrides);
   }
   // Of "run", as Hugging Face has it or with our names.
   absl::Status Export(const std::string& output, const WeightFileOptions& files = {}) const {
@@ -70,6 +104,12 @@ class ExchangeDirectory {
     for (const auto& [entry, bytes] : tensors)
       EXPECT_EQ(StoredBytes(At(directory), entry.name), bytes) << entry.name;
   }
+  // These and no others.
+  void ExpectIs(const std::string& directory, const std::vector<HfTensor>& tensors) const {
+    const std::string file = At(directory + "/model.safetensors");
+    EXPECT_EQ(ckpt::SafetensorsReader::Open(file)->tensors().size(), tensors.size());
+    ExpectHas(directory, tensors);
+  }
 
   const TemporaryDirectory directory_;
   const std::string& root_ = directory_.path();
@@ -82,6 +122,10 @@ class MadeModelDirectory : public ExchangeDirectory {
   absl::Status Import(const std::vector<std::string>& overrides = {}) {
     Remove({"hf", "run", "out"});
     model_.Write(At("hf"));
+    return ImportAgain(overrides);
+  }
+  // What is in "hf".
+  absl::Status ImportAgain(const std::vector<std::string>& overrides = {}) {
     ::testing::internal::CaptureStdout();
     const absl::Status status = ImportAs("run", "hf", overrides);
     said_ = ::testing::internal::GetCapturedStdout();

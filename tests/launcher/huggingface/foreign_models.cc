@@ -1,13 +1,9 @@
 #include "tests/launcher/huggingface/foreign_models.h"
 
-#include <algorithm>
 #include <bit>
-#include <filesystem>
 #include <random>
 
 #include "absl/strings/str_cat.h"
-
-#include "core/base/check.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -35,7 +31,7 @@ std::string RandomBytes(int64_t count, DType dtype, std::mt19937& random) {
 }
 
 Json LlamaConfig(const ForeignShape& shape) {
-  const std::string type = shape.model_type;
+  const std::string type = shape.type;
   Json config = {{"model_type", type},
                  {"vocab_size", shape.vocab},
                  {"hidden_size", shape.dim},
@@ -65,43 +61,30 @@ Json LlamaConfig(const ForeignShape& shape) {
 }
 
 Json LladaConfig(const ForeignShape& shape) {
-  return {{"architectures", {"LLaDAModelLM"}},
-          {"auto_map", {{"AutoModel", "modeling_llada.LLaDAModelLM"}}},
-          {"model_type", "llada"},
-          {"vocab_size", shape.vocab - 2},
-          {"embedding_size", shape.vocab},
-          {"d_model", shape.dim},
-          {"n_layers", shape.layers},
-          {"n_heads", shape.heads},
-          {"n_kv_heads", shape.key_heads},
-          {"mlp_hidden_size", shape.ffn},
-          {"mlp_ratio", 4},
-          {"max_sequence_length", 64},
-          {"rms_norm_eps", 1e-5},
-          {"rope_theta", 500000.0},
-          {"rope", true},
-          {"alibi", false},
-          {"block_type", "llama"},
-          {"block_group_size", 1},
-          {"activation_type", "silu"},
-          {"layer_norm_type", "rms"},
-          {"layer_norm_with_affine", true},
-          {"attention_layer_norm", false},
-          {"include_bias", false},
-          {"include_qkv_bias", shape.attention_bias},
-          {"bias_for_layer_norm", false},
-          {"input_emb_norm", false},
-          {"scale_logits", false},
-          {"multi_query_attention", nullptr},
-          {"weight_tying", shape.storing != Storing::kUntied},
-          {"residual_dropout", 0.0},
-          {"mask_token_id", 27}};
+  Json config = Json::parse(R"({"architectures": ["LLaDAModelLM"],
+    "auto_map": {"AutoModel": "modeling_llada.LLaDAModelLM"}, "model_type": "llada",
+    "mlp_ratio": 4, "max_sequence_length": 64, "rms_norm_eps": 1e-5, "rope_theta": 500000.0,
+    "rope": true, "alibi": false, "block_type": "llama", "block_group_size": 1,
+    "activation_type": "silu", "layer_norm_type": "rms", "layer_norm_with_affine": true,
+    "attention_layer_norm": false, "include_bias": false, "bias_for_layer_norm": false,
+    "input_emb_norm": false, "scale_logits": false, "multi_query_attention": null,
+    "residual_dropout": 0.0, "mask_token_id": 27})");
+  config.update({{"vocab_size", shape.vocab - 2},
+                 {"embedding_size", shape.vocab},
+                 {"d_model", shape.dim},
+                 {"n_layers", shape.layers},
+                 {"n_heads", shape.heads},
+                 {"n_kv_heads", shape.key_heads},
+                 {"mlp_hidden_size", shape.ffn},
+                 {"include_qkv_bias", shape.attention_bias},
+                 {"weight_tying", shape.storing != Storing::kUntied}});
+  return config;
 }
 
 Json DitConfig(const ForeignShape& shape) {
-  const bool is_bd3lm = std::string(shape.model_type) == "bd3lm";
+  const bool is_bd3lm = std::string(shape.type) == "bd3lm";
   Json config = {{"architectures", {is_bd3lm ? "BD3LM" : "MDLM"}},
-                 {"model_type", shape.model_type},
+                 {"model_type", shape.type},
                  {"vocab_size", shape.vocab},
                  {"model_length", 64},
                  {"hidden_dim", shape.dim},
@@ -118,49 +101,31 @@ Json DitConfig(const ForeignShape& shape) {
   return config;
 }
 
-struct TensorList {
-  void Add(const std::string& name, std::initializer_list<int64_t> sizes) {
-    entries.push_back({name, dtype, Shape(sizes)});
-  }
-
-  DType dtype;
-  std::vector<ckpt::SafetensorsEntry> entries = {};
-};
-
 void AddLlama(const ForeignShape& shape, TensorList& list) {
   const auto& [d, f] = std::pair(shape.dim, shape.ffn);
   const int64_t queries = shape.heads * shape.head_dim;
   const int64_t keys = shape.key_heads * shape.head_dim;
-  const std::string type = shape.model_type;
+  const std::string type = shape.type;
   const bool is_qwen2 = type == "qwen2" || type == "Dream";
+  const bool has_bias = is_qwen2 || shape.attention_bias;
   list.Add("model.embed_tokens.weight", {shape.vocab, d});
   if (shape.is_two_stream) list.Add("model.query_embed", {1, 1, d});
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string at = absl::StrCat("model.layers.", layer, ".");
     list.Add(at + "input_layernorm.weight", {d});
-    list.Add(at + "self_attn.q_proj.weight", {queries, d});
-    list.Add(at + "self_attn.k_proj.weight", {keys, d});
-    list.Add(at + "self_attn.v_proj.weight", {keys, d});
-    list.Add(at + "self_attn.o_proj.weight", {d, queries});
-    if (is_qwen2 || shape.attention_bias) {
-      list.Add(at + "self_attn.q_proj.bias", {queries});
-      list.Add(at + "self_attn.k_proj.bias", {keys});
-      list.Add(at + "self_attn.v_proj.bias", {keys});
-    }
-    if (!is_qwen2 && shape.attention_bias) list.Add(at + "self_attn.o_proj.bias", {d});
+    list.AddLinear(at + "self_attn.q_proj", queries, d, has_bias);
+    list.AddLinear(at + "self_attn.k_proj", keys, d, has_bias);
+    list.AddLinear(at + "self_attn.v_proj", keys, d, has_bias);
+    list.AddLinear(at + "self_attn.o_proj", d, queries, has_bias && !is_qwen2);
     if (type == "qwen3") {
       list.Add(at + "self_attn.q_norm.weight", {shape.head_dim});
       list.Add(at + "self_attn.k_norm.weight", {shape.head_dim});
     }
     if (shape.has_buffers) list.Add(at + "self_attn.rotary_emb.inv_freq", {shape.head_dim / 2});
     list.Add(at + "post_attention_layernorm.weight", {d});
-    for (const char* part : {"gate", "up"})
-      list.Add(absl::StrCat(at, "mlp.", part, "_proj.weight"), {f, d});
-    list.Add(at + "mlp.down_proj.weight", {d, f});
-    if (!shape.mlp_bias) continue;
-    for (const char* part : {"gate", "up"})
-      list.Add(absl::StrCat(at, "mlp.", part, "_proj.bias"), {f});
-    list.Add(at + "mlp.down_proj.bias", {d});
+    list.AddLinear(at + "mlp.gate_proj", f, d, shape.mlp_bias);
+    list.AddLinear(at + "mlp.up_proj", f, d, shape.mlp_bias);
+    list.AddLinear(at + "mlp.down_proj", d, f, shape.mlp_bias);
   }
   list.Add("model.norm.weight", {d});
   if (shape.storing != Storing::kTied) list.Add("lm_head.weight", {shape.vocab, d});
@@ -174,14 +139,9 @@ void AddLlada(const ForeignShape& shape, TensorList& list) {
     const std::string at = absl::StrCat("model.transformer.blocks.", layer, ".");
     list.Add(at + "attn_norm.weight", {d});
     list.Add(at + "ff_norm.weight", {d});
-    list.Add(at + "q_proj.weight", {d, d});
-    list.Add(at + "k_proj.weight", {keys, d});
-    list.Add(at + "v_proj.weight", {keys, d});
-    if (shape.attention_bias) {
-      list.Add(at + "q_proj.bias", {d});
-      list.Add(at + "k_proj.bias", {keys});
-      list.Add(at + "v_proj.bias", {keys});
-    }
+    list.AddLinear(at + "q_proj", d, d, shape.attention_bias);
+    list.AddLinear(at + "k_proj", keys, d, shape.attention_bias);
+    list.AddLinear(at + "v_proj", keys, d, shape.attention_bias);
     list.Add(at + "attn_out.weight", {d, d});
     list.Add(at + "ff_proj.weight", {f, d});
     list.Add(at + "up_proj.weight", {f, d});
@@ -196,16 +156,12 @@ void AddDit(const ForeignShape& shape, TensorList& list) {
   const int64_t d = shape.dim, c = shape.condition;
   list.Add("backbone.vocab_embed.embedding", {shape.vocab, d});
   if (shape.is_modulated) {
-    list.Add("backbone.sigma_map.mlp.0.weight", {c, 256});
-    list.Add("backbone.sigma_map.mlp.0.bias", {c});
-    list.Add("backbone.sigma_map.mlp.2.weight", {c, c});
-    list.Add("backbone.sigma_map.mlp.2.bias", {c});
+    list.AddLinear("backbone.sigma_map.mlp.0", c, 256);
+    list.AddLinear("backbone.sigma_map.mlp.2", c, c);
   }
   list.Add("backbone.rotary_emb.inv_freq", {d / shape.heads / 2});
   const auto modulation = [&](const std::string& at, int64_t parts) {
-    if (!shape.is_modulated) return;
-    list.Add(at + "adaLN_modulation.weight", {parts * d, c});
-    list.Add(at + "adaLN_modulation.bias", {parts * d});
+    if (shape.is_modulated) list.AddLinear(at + "adaLN_modulation", parts * d, c);
   };
   for (int64_t layer = 0; layer < shape.layers; ++layer) {
     const std::string at = absl::StrCat("backbone.blocks.", layer, ".");
@@ -213,17 +169,14 @@ void AddDit(const ForeignShape& shape, TensorList& list) {
     list.Add(at + "attn_qkv.weight", {3 * d, d});
     list.Add(at + "attn_out.weight", {d, d});
     list.Add(at + "norm2.weight", {d});
-    list.Add(at + "mlp.0.weight", {4 * d, d});
-    list.Add(at + "mlp.0.bias", {4 * d});
-    list.Add(at + "mlp.2.weight", {d, 4 * d});
-    list.Add(at + "mlp.2.bias", {d});
+    list.AddLinear(at + "mlp.0", 4 * d, d);
+    list.AddLinear(at + "mlp.2", d, 4 * d);
     modulation(at, 6);
   }
   list.Add("backbone.output_layer.norm_final.weight", {d});
-  list.Add("backbone.output_layer.linear.weight", {shape.vocab, d});
-  list.Add("backbone.output_layer.linear.bias", {shape.vocab});
+  list.AddLinear("backbone.output_layer.linear", shape.vocab, d);
   modulation("backbone.output_layer.", 2);
-  if (std::string(shape.model_type) != "bd3lm") return;
+  if (std::string(shape.type) != "bd3lm") return;
   list.Add("sampling_eps_min", {});
   list.Add("sampling_eps_max", {});
 }
@@ -232,58 +185,30 @@ bool IsDit(const std::string& type) { return type == "mdlm" || type == "bd3lm"; 
 
 }  // namespace
 
-std::vector<ckpt::SafetensorsEntry> ForeignTensors(const ForeignShape& shape) {
-  const std::string type = shape.model_type;
-  TensorList list{shape.dtype};
+void AddForeignTensors(const ForeignShape& shape, TensorList& list) {
+  const std::string type = shape.type;
   (type == "llada" ? AddLlada : IsDit(type) ? AddDit : AddLlama)(shape, list);
-  return list.entries;
 }
 
-ForeignModel::ForeignModel(const ForeignShape& shape, unsigned seed)
-    : shape_(shape), state_(seed * 1000) {
-  const std::string type = shape.model_type;
+ForeignModel::ForeignModel(const ForeignShape& shape) : dtype(shape.dtype) {
+  const std::string type = shape.type;
   config = (type == "llada" ? LladaConfig : IsDit(type) ? DitConfig : LlamaConfig)(shape);
-  for (const ckpt::SafetensorsEntry& entry : ForeignTensors(shape)) Add(entry.name, entry.shape);
+  TensorList list;
+  AddForeignTensors(shape, list);
+  for (const ckpt::SafetensorsEntry& entry : list.entries) Add(entry.name, entry.shape);
   if (shape.storing == Storing::kTiedStoredTwice)
     Tensor("lm_head.weight").bytes = Tensor("model.embed_tokens.weight").bytes;
 }
 
 void ForeignModel::Add(const std::string& name, const Shape& shape) {
-  std::mt19937 random(++state_);
-  tensors.push_back(
-      {{name, shape_.dtype, shape}, RandomBytes(shape.num_elements(), shape_.dtype, random)});
-}
-
-HfTensor& ForeignModel::Tensor(const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfTensor& tensor) {
-    return tensor.entry.name == name;
-  });
-  ANYORDER_CHECK(found != tensors.end()) << name;
-  return *found;
-}
-
-void ForeignModel::Remove(const std::string& name) {
-  tensors.erase(tensors.begin() + (&Tensor(name) - tensors.data()));
+  std::mt19937 random(1001 + tensors.size());
+  tensors.push_back({{name, dtype, shape}, RandomBytes(shape.num_elements(), dtype, random)});
 }
 
 void ForeignModel::Write(const std::string& directory, int num_files) const {
-  std::filesystem::create_directories(directory);
-  WriteFile(directory + "/config.json", config.dump(1));
+  WriteModel(directory, num_files);
   for (const std::string& name : ForeignFiles())
     WriteFile(absl::StrCat(directory, "/", name), absl::StrCat("{\"file\": \"", name, "\"}\n"));
-  if (num_files == 1) return WriteSafetensors(directory + "/model.safetensors", tensors);
-  Json map;
-  for (int part = 0; part < num_files; ++part) {
-    const std::string name =
-        absl::StrCat("model-0000", part + 1, "-of-0000", num_files, ".safetensors");
-    std::vector<HfTensor> held;
-    for (size_t i = part; i < tensors.size(); i += num_files) {
-      held.push_back(tensors[i]);
-      map[held.back().entry.name] = name;
-    }
-    WriteSafetensors(absl::StrCat(directory, "/", name), held);
-  }
-  WriteFile(directory + "/model.safetensors.index.json", Json({{"weight_map", map}}).dump());
 }
 
 std::vector<std::string> ForeignFiles() {

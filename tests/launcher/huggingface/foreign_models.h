@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <ostream>
 #include <string>
 #include <vector>
 
@@ -16,8 +15,7 @@ enum class Storing { kUntied, kTied, kTiedStoredTwice };
 
 // What differs between the shapes of a kind.
 struct ForeignShape {
-  const char* name;
-  const char* model_type;
+  const char* type;  // "model_type"
   int64_t layers = 2;
   int64_t dim = 16;
   int64_t heads = 4;
@@ -35,29 +33,36 @@ struct ForeignShape {
   DType dtype = DType::kFloat32;
 };
 
-inline void PrintTo(const ForeignShape& shape, std::ostream* out) { *out << shape.name; }
+// Names and shapes of tensors, in the order of a model.
+struct TensorList {
+  void Add(const std::string& name, std::initializer_list<int64_t> sizes) {
+    entries.push_back({name, dtype, Shape(sizes)});
+  }
+  // Its weight and, of most, its bias.
+  void AddLinear(const std::string& name, int64_t outputs, int64_t inputs, bool has_bias = true) {
+    Add(name + ".weight", {outputs, inputs});
+    if (has_bias) Add(name + ".bias", {outputs});
+  }
+  void AddNorm(const std::string& name, int64_t size) {
+    Add(name + ".weight", {size});
+    Add(name + ".bias", {size});
+  }
 
-// Names and shapes of its tensors, in the order of the model.
-std::vector<ckpt::SafetensorsEntry> ForeignTensors(const ForeignShape& shape);
+  DType dtype = DType::kFloat32;
+  std::vector<ckpt::SafetensorsEntry> entries = {};
+};
 
-class ForeignModel {
- public:
-  explicit ForeignModel(const ForeignShape& shape, unsigned seed = 1);
+void AddForeignTensors(const ForeignShape& shape, TensorList& list);
 
-  // config.json, model.safetensors or its parts with an index, and the files around them.
+struct ForeignModel : StoredModel {
+  explicit ForeignModel(const ForeignShape& shape);
+
+  // Also the files around it.
   void Write(const std::string& directory, int num_files = 1) const;
-
-  HfTensor& Tensor(const std::string& name);
-  void Remove(const std::string& name);
   // Finite values around 0.5 wide, of the model's type.
   void Add(const std::string& name, const Shape& shape);
 
-  nlohmann::ordered_json config;
-  std::vector<HfTensor> tensors;
-
- private:
-  ForeignShape shape_;
-  unsigned state_;
+  DType dtype;
 };
 
 // Names of the files beside config.json and weights that Write makes.

@@ -38,20 +38,41 @@ std::string Field(int number, const std::string& bytes) {
 
 }  // namespace
 
-HfDirectory::HfDirectory()
-    : config({{"architectures", {"XLNetLMHeadModel"}},
-              {"attn_type", "bi"},
-              {"model_type", "xlnet"},
-              {"d_model", 8},
-              {"n_layer", 2},
-              {"n_head", 2},
-              {"d_inner", 12},
-              {"vocab_size", kPieces},
-              {"ff_activation", "gelu"},
-              {"mem_len", nullptr},
-              {"untie_r", true},
-              {"torch_dtype", "float32"},
-              {"task_specific_params", {{"text-generation", {{"max_length", 250}}}}}}) {
+HfTensor& StoredModel::Tensor(const std::string& name) {
+  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfTensor& tensor) {
+    return tensor.entry.name == name;
+  });
+  ANYORDER_CHECK(found != tensors.end()) << name;
+  return *found;
+}
+
+void StoredModel::Remove(const std::string& name) {
+  tensors.erase(tensors.begin() + (&Tensor(name) - tensors.data()));
+}
+
+void StoredModel::WriteModel(const std::string& directory, int num_files) const {
+  std::filesystem::create_directories(directory);
+  WriteFile(directory + "/config.json", config.dump(1));
+  if (num_files == 1) return WriteSafetensors(directory + "/model.safetensors", tensors);
+  nlohmann::ordered_json index;
+  for (int part = 0; part < num_files; ++part) {
+    const std::string name =
+        absl::StrCat("model-0000", part + 1, "-of-0000", num_files, ".safetensors");
+    std::vector<HfTensor> held;
+    for (size_t i = part; i < tensors.size(); i += num_files) {
+      held.push_back(tensors[i]);
+      index["weight_map"][held.back().entry.name] = name;
+    }
+    WriteSafetensors(absl::StrCat(directory, "/", name), held);
+  }
+  WriteFile(directory + "/model.safetensors.index.json", index.dump());
+}
+
+HfDirectory::HfDirectory() {
+  config = nlohmann::ordered_json::parse(R"({"architectures": ["XLNetLMHeadModel"],
+    "attn_type": "bi", "model_type": "xlnet", "d_model": 8, "n_layer": 2, "n_head": 2,
+    "d_inner": 12, "vocab_size": 14, "ff_activation": "gelu", "mem_len": null, "untie_r": true,
+    "torch_dtype": "float32", "task_specific_params": {"text-generation": {"max_length": 250}}})");
   float first_value = 0;
   const ParameterLayout layout = Layout();
   for (const ParameterInfo& info : layout.parameters())
@@ -61,29 +82,22 @@ HfDirectory::HfDirectory()
   while (pieces.size() < kPieces) pieces.emplace_back(absl::StrCat("p", pieces.size()), 1);
 }
 
-HfTensor& HfDirectory::Tensor(const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const HfTensor& tensor) {
-    return tensor.entry.name == name;
-  });
-  ANYORDER_CHECK(found != tensors.end()) << name;
-  return *found;
-}
-
-void HfDirectory::Remove(const std::string& name) {
-  tensors.erase(tensors.begin() + (&Tensor(name) - tensors.data()));
-}
-
 void HfDirectory::Add(const std::string& name, std::initializer_list<int64_t> shape,
                       float first_value) {
   tensors.push_back(MakeTensor(name, Shape(shape), first_value));
 }
 
-void HfDirectory::Write(const std::string& directory) const {
-  std::filesystem::create_directories(directory);
-  WriteFile(directory + "/config.json", config.dump(1));
+void HfDirectory::AddSummary(int64_t outputs) {
+  Add("sequence_summary.summary.weight", {8, 8}, 50);
+  Add("sequence_summary.summary.bias", {8}, 51);
+  Add("logits_proj.weight", {outputs, 8}, 52);
+  Add("logits_proj.bias", {outputs}, 53);
+}
+
+void HfDirectory::Write(const std::string& directory, int num_files) const {
+  WriteModel(directory, num_files);
   WriteFile(directory + "/tokenizer_config.json", "{\"do_lower_case\": true, \"mine\": 7}\n");
   WriteFile(directory + "/spiece.model", SentencePieceModel(pieces));
-  WriteSafetensors(directory + "/model.safetensors", tensors);
 }
 
 std::string SentencePieceModel(const std::vector<std::pair<std::string, int>>& pieces) {

@@ -24,18 +24,26 @@ std::string BytesOf(const std::vector<T>& values) {
   return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
 }
 
-struct HfDirectory {
-  // A whole model: 2 layers, d_model 8, 2 heads, d_inner 12, 14 pieces; all values different.
-  HfDirectory();
-
+struct StoredModel {
   HfTensor& Tensor(const std::string& name);
   void Remove(const std::string& name);
-  void Add(const std::string& name, std::initializer_list<int64_t> shape, float first_value);
-  // Writes config.json, model.safetensors, spiece.model, tokenizer_config.json.
-  void Write(const std::string& directory) const;
+  // Makes the directory with config.json and model.safetensors, or its parts with an index.
+  void WriteModel(const std::string& directory, int num_files) const;
 
   nlohmann::ordered_json config;
   std::vector<HfTensor> tensors;
+};
+
+struct HfDirectory : StoredModel {
+  // A whole XLNet: 2 layers, d_model 8, 2 heads, d_inner 12, 14 pieces; all values different.
+  HfDirectory();
+
+  void Add(const std::string& name, std::initializer_list<int64_t> shape, float first_value);
+  // XLNet's summary and a head of so many outputs on it.
+  void AddSummary(int64_t outputs);
+  // Also spiece.model and tokenizer_config.json.
+  void Write(const std::string& directory, int num_files = 1) const;
+
   std::vector<std::pair<std::string, int>> pieces;  // text and type
 };
 

@@ -28,88 +28,44 @@ using ::testing::HasSubstr;
 using ::testing::Ne;
 using ::testing::Not;
 
-class ImportTest : public ::testing::Test, protected ExchangeDirectory {
+class ImportTest : public ::testing::Test, protected MadeModelDirectory {
  protected:
-  ImportTest() {
-    options_.input = At("hf");
-    options_.output = At("run");
-  }
-
-  absl::Status Import() {
-    model_.Write(options_.input);
-    return ImportHuggingFace(options_);
-  }
-  // The model as it is now.
-  void ExpectModelRefused(const std::vector<std::string>& parts) {
-    model_.Write(options_.input);
-    ExpectRefused(kExitData, parts);
-  }
-  // Imports and expects `exit_status`, one line that has all of `parts`, and nothing written.
-  void ExpectRefused(int exit_status, const std::vector<std::string>& parts) {
-    const size_t before = CountEntries();
-    const absl::Status status = ImportHuggingFace(options_);
-    EXPECT_EQ(ExitStatusFor(status), exit_status) << status;
-    for (const std::string& part : parts) EXPECT_THAT(status, Says(part));
-    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
-    EXPECT_EQ(CountEntries(), before) << "something was written";
-  }
-  size_t CountEntries() const {
-    return static_cast<size_t>(
-        std::distance(fs::recursive_directory_iterator(root_), fs::recursive_directory_iterator()));
-  }
-  std::string Input(const std::string& name) const { return options_.input + "/" + name; }
-  absl::Status Export(const std::string& name) const {
-    return ExportModel({options_.output, -1, At(name)});
-  }
   // The imported fp32 values of a parameter.
   std::vector<float> Imported(const std::string& name) const {
-    Remove({"hf.values"});
-    EXPECT_EQ(Export("hf.values"), absl::OkStatus());
-    return ValuesIn("hf.values", name);
+    Remove({"values"});
+    EXPECT_EQ(Export("values"), absl::OkStatus());
+    return ValuesIn("values", name);
   }
-
-  HfDirectory model_;
-  ImportOptions options_;
+  std::string StateDigest(const std::string& run = "run") const {
+    return ckpt::Checkpoint::Open(ckpt::CheckpointPath(At(run), 0))->StateDigest().value();
+  }
 };
 
-TEST_F(ImportTest, ExportGivesBackEveryTensorByteForByte) {
+TEST_F(ImportTest, ExportGivesBackTensorsConfigAndTokenizerByteForByte) {
   // A value that an arithmetic detour would change: the smallest subnormal, and a negative zero.
   const uint32_t odd[] = {1u, 0x80000000u};
   std::memcpy(model_.Tensor("transformer.mask_emb").bytes.data(), odd, sizeof odd);
   ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
+  ExpectIs("again", model_.tensors);
   const auto reader = ckpt::SafetensorsReader::Open(At("again/model.safetensors")).value();
-  EXPECT_EQ(reader.tensors().size(), model_.tensors.size());
-  for (const HfTensor& tensor : model_.tensors) {
-    SCOPED_TRACE(tensor.entry.name);
-    const ckpt::SafetensorsTensor* const found = reader.Find(tensor.entry.name);
-    ASSERT_NE(found, nullptr);
-    EXPECT_EQ(found->entry.shape.ToString(), tensor.entry.shape.ToString());
-    EXPECT_EQ(StoredBytes(At("again"), tensor.entry.name), tensor.bytes);
-  }
-}
-
-TEST_F(ImportTest, ExportGivesBackConfigAndTokenizerAlsoWhatWeDoNotKnow) {
-  ASSERT_EQ(Import(), absl::OkStatus());
-  ASSERT_TRUE(Export("again").ok());
+  for (const HfTensor& tensor : model_.tensors)
+    EXPECT_EQ(reader.Find(tensor.entry.name)->entry.shape.ToString(),
+              tensor.entry.shape.ToString());
+  // Also what we do not know.
   Json again = JsonOf("again/config.json");
   EXPECT_EQ(again["n_token"], 14);  // the one key that is added
   again.erase("n_token");
   EXPECT_EQ(again, model_.config);
   for (const char* name : {"spiece.model", "tokenizer_config.json"})
-    EXPECT_EQ(*ReadWholeFile(At("again/") + name), *ReadWholeFile(Input(name))) << name;
+    EXPECT_EQ(*ReadWholeFile(At("again/") + name), *ReadWholeFile(At("hf/") + name)) << name;
 }
 
 TEST_F(ImportTest, ImportOfAnExportHasTheSameState) {
   ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("hf2").ok());
-  const std::string first = ckpt::CheckpointPath(options_.output, 0);
-  options_.input = At("hf2");
-  options_.output = At("run2");
-  ASSERT_TRUE(ImportHuggingFace(options_).ok());
-  const auto one = ckpt::Checkpoint::Open(first);
-  const auto two = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
-  EXPECT_EQ(*one->StateDigest(), *two->StateDigest());
+  ASSERT_EQ(ImportAs("run2", "hf2"), absl::OkStatus());
+  EXPECT_EQ(StateDigest("run2"), StateDigest());
 }
 
 TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
@@ -129,7 +85,6 @@ TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
       }
       model_.Tensor(name).entry.dtype = dtype;
       model_.Tensor(name).bytes = BytesOf(bits);
-      Remove({"run"});
       ASSERT_EQ(Import(), absl::OkStatus());
       EXPECT_EQ(BytesOf(Imported(name)), BytesOf(expected)) << Name(dtype) << " from " << first;
     }
@@ -138,32 +93,23 @@ TEST_F(ImportTest, HalfPrecisionBecomesFullExactly) {
 
 TEST_F(ImportTest, WeightsInSeveralFilesAreTheSame) {
   ASSERT_EQ(Import(), absl::OkStatus());
-  const auto whole = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
-  fs::remove(Input("model.safetensors"));
-  Json map;
-  for (size_t part = 0; part < 3; ++part) {
-    std::vector<HfTensor> tensors;
-    for (size_t i = part; i < model_.tensors.size(); i += 3) {
-      tensors.push_back(model_.tensors[i]);
-      map[tensors.back().entry.name] = absl::StrCat("part", part, ".safetensors");
-    }
-    WriteSafetensors(Input(absl::StrCat("part", part, ".safetensors")), tensors);
-  }
-  const std::string index = Input("model.safetensors.index.json");
-  WriteFile(index, Json({{"weight_map", map}}).dump());
-  options_.output = At("run2");
-  ASSERT_EQ(ImportHuggingFace(options_), absl::OkStatus());
-  const auto parts = ckpt::Checkpoint::Open(ckpt::CheckpointPath(options_.output, 0));
-  EXPECT_EQ(*whole->StateDigest(), *parts->StateDigest());
+  const std::string whole = StateDigest();
+  Remove({"hf", "run"});
+  model_.Write(At("hf"), 3);
+  ASSERT_EQ(ImportAgain(), absl::OkStatus());
+  EXPECT_EQ(StateDigest(), whole);
 
-  options_.output = At("run3");
-  const std::pair<const char*, const char*> faults[] = {
-      {"part1.safetensors", "'transformer.mask_emb' is not in 'part1.safetensors'"},
-      {"../part0.safetensors", "not in this directory"},
+  Remove({"run"});
+  const std::string index = At("hf/model.safetensors.index.json");
+  Json json = JsonOf("hf/model.safetensors.index.json");
+  const std::string second = "model-00002-of-00003.safetensors";
+  const std::pair<std::string, std::string> faults[] = {
+      {second, "'transformer.mask_emb' is not in '" + second + "'"},
+      {"../" + second, "not in this directory"},
       {"part9.safetensors", "'part9.safetensors' that it names is missing"}};
   for (const auto& [file, message] : faults) {
-    map["transformer.mask_emb"] = file;
-    WriteFile(index, Json({{"weight_map", map}}).dump());
+    json["weight_map"]["transformer.mask_emb"] = file;
+    WriteFile(index, json.dump());
     ExpectRefused(kExitData, {index, message});
   }
   WriteFile(index, "{\"weight_map\": 3}");
@@ -177,15 +123,14 @@ TEST_F(ImportTest, TheOutputMayBeRepeatedButNotItsOwn) {
   ASSERT_EQ(Import(), absl::OkStatus());
   // Only under the output's name, as some writers keep the two.
   model_.Remove("transformer.word_embedding.weight");
-  options_.output = At("run2");
   ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_EQ(BytesOf(Imported("transformer.word_embedding.weight")), output.bytes);
 
   model_ = HfDirectory();
   output.bytes[4 * 20 + 2] ^= 1;
   model_.tensors.push_back(output);
-  options_.output = At("run3");
-  ExpectModelRefused({"'lm_loss.weight' has", "as element 20", "must be the word embedding"});
+  ExpectModelRefused(model_,
+                     {"'lm_loss.weight' has", "as element 20", "must be the word embedding"});
 }
 
 TEST_F(ImportTest, SharedRelativeBiasesMustBeEqualInAllLayers) {
@@ -197,53 +142,32 @@ TEST_F(ImportTest, SharedRelativeBiasesMustBeEqualInAllLayers) {
   ASSERT_EQ(Import(), absl::OkStatus());
   EXPECT_EQ(BytesOf(Imported("transformer.layer.1.rel_attn.r_s_bias")),
             model_.Tensor("transformer.layer.0.rel_attn.r_s_bias").bytes);
-  options_.output = At("run2");
   model_.Tensor("transformer.layer.1.rel_attn.r_s_bias").bytes[3] ^= 1;
-  ExpectModelRefused({"'transformer.layer.1.rel_attn.r_s_bias' has", "set untie_r to true"});
+  ExpectModelRefused(model_,
+                     {"'transformer.layer.1.rel_attn.r_s_bias' has", "set untie_r to true"});
 }
 
-TEST_F(ImportTest, HeadsOfOtherTasksAreNamedAndLeftOut) {
-  model_.Add("logits_proj.weight", {2, 8}, 0);
-  model_.Add("sequence_summary.summary.weight", {8, 8}, 0);
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(Import(), absl::OkStatus());
-  const std::string said = ::testing::internal::GetCapturedStdout();
-  EXPECT_THAT(said, HasSubstr("sequence_summary.summary.weight"));
-  EXPECT_THAT(said, HasSubstr("logits_proj.weight"));
+const std::vector<std::string> kNextSentence = {"objective.next_sentence=true"};
+
+TEST_F(ImportTest, ANextSentenceHeadComesAndGoesByteForByteOrIsLeftOut) {
+  model_.AddSummary(2);
+  ASSERT_EQ(Import(kNextSentence), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
-  EXPECT_EQ(
-      ckpt::SafetensorsReader::Open(At("again/model.safetensors"))->Find("logits_proj.weight"),
-      nullptr);
-}
-
-class ImportHeadTest : public ImportTest {
- protected:
-  ImportHeadTest() { options_.overrides = {"objective.next_sentence=true"}; }
-  void AddHead() {
-    model_.Add("sequence_summary.summary.weight", {8, 8}, 50);
-    model_.Add("sequence_summary.summary.bias", {8}, 51);
-    model_.Add("logits_proj.weight", {2, 8}, 52);
-    model_.Add("logits_proj.bias", {2}, 53);
-  }
-};
-
-TEST_F(ImportHeadTest, ANextSentenceHeadComesAndGoesByteForByte) {
-  AddHead();
+  ExpectIs("again", model_.tensors);
   ASSERT_EQ(Import(), absl::OkStatus());
+  EXPECT_THAT(said_,
+              AllOf(HasSubstr("sequence_summary.summary.weight"), HasSubstr("logits_proj.weight")));
+  Remove({"again"});
   ASSERT_TRUE(Export("again").ok());
-  const auto reader = ckpt::SafetensorsReader::Open(At("again/model.safetensors")).value();
-  EXPECT_EQ(reader.tensors().size(), model_.tensors.size());
-  ExpectHas("again", model_.tensors);
+  EXPECT_EQ(StoredBytes(At("again"), "logits_proj.weight"), "");
 }
 
-TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
-  options_.overrides.emplace_back("train.seed=5");
+TEST_F(ImportTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   model_.config["id2label"] = {{"0", "a"}, {"1", "b"}, {"2", "c"}};
   model_.config["summary_activation"] = nullptr;
-  ::testing::internal::CaptureStdout();
-  EXPECT_EQ(Import(), absl::OkStatus());
-  const std::string said = ::testing::internal::GetCapturedStdout();
-  EXPECT_THAT(said, HasSubstr("note: the next-sentence head is randomly initialised (train.seed)"));
+  ASSERT_EQ(Import({kNextSentence[0], "train.seed=5"}), absl::OkStatus());
+  EXPECT_THAT(said_,
+              HasSubstr("note: the next-sentence head is randomly initialised (train.seed)"));
   const RunConfig config = ConfigOf();
   EXPECT_TRUE(config.model.next_sentence_head);
   const ParameterLayout layout(config.model, 14);
@@ -266,108 +190,108 @@ TEST_F(ImportHeadTest, WithoutOneItIsDrawnAsForARunFromScratch) {
   EXPECT_EQ(again["summary_activation"], "tanh");
 }
 
-TEST_F(ImportHeadTest, AnotherHeadIsRefused) {
-  AddHead();
+TEST_F(ImportTest, AnotherHeadIsRefused) {
+  model_.AddSummary(2);
+  const auto expect_refused = [this](const std::vector<std::string>& parts) {
+    ExpectModelRefused(model_, parts, kNextSentence);
+  };
   model_.config["summary_type"] = "mean";
-  ExpectModelRefused({"config.json", "'summary_type' is \"mean\", not \"last\"", "leave out"});
+  expect_refused({"config.json", "'summary_type' is \"mean\", not \"last\"", "leave out"});
   model_.config["summary_type"] = "last";
   model_.config["summary_activation"] = nullptr;
-  ExpectModelRefused({"'summary_activation' is \"none\", not \"tanh\""});
+  expect_refused({"'summary_activation' is \"none\", not \"tanh\""});
   model_.config.erase("summary_activation");
   model_.Remove("logits_proj.bias");
-  ExpectModelRefused({"no tensor 'logits_proj.bias' [2]", "leave out objective.next_sentence"});
+  expect_refused({"no tensor 'logits_proj.bias' [2]", "leave out objective.next_sentence"});
   model_.Add("logits_proj.bias", {3}, 1);
-  ExpectModelRefused({"'logits_proj.bias' is [3]", "leave out objective.next_sentence"});
+  expect_refused({"'logits_proj.bias' is [3]", "leave out objective.next_sentence"});
   model_.Remove("transformer.mask_emb");
-  EXPECT_THAT(Import(), AllOf(Says("mask_emb"), Not(Says("objective"))));
+  EXPECT_THAT(Import(kNextSentence), AllOf(Says("mask_emb"), Not(Says("objective"))));
 }
 
-TEST_F(ImportHeadTest, TheFirstStartCanNeitherAddNorDropIt) {
-  ASSERT_EQ(Import(), absl::OkStatus());
+TEST_F(ImportTest, TheFirstStartCanNeitherAddNorDropAHead) {
+  ASSERT_EQ(Import(kNextSentence), absl::OkStatus());
   const RunConfig imported = ConfigOf();
   RunConfig now = imported;
   ASSERT_TRUE(ApplyOverride("objective.next_sentence=false", now).ok());
   for (const auto& [weights, wanted] : {std::pair(imported, now), std::pair(now, imported)}) {
     EXPECT_THAT(
-        CheckFirstStart(options_.output, weights, wanted, {}),
+        CheckFirstStart(At("run"), weights, wanted, {}),
         Exits(kExitUsage, absl::StrCat("import them again with --set objective.next_sentence=",
                                        wanted.objective.next_sentence ? "true" : "false")));
   }
 }
 
 TEST_F(ImportTest, SettingsComeFromTheFileAndTheModelFromTheWeights) {
-  options_.config = At("my.toml");
-  WriteFile(options_.config, "[optimizer]\nlearning_rate = 0.5\n[model]\nnum_layers = 2\n");
-  options_.overrides = {"train.steps=7", "model.activation=gelu_erf"};
-  ASSERT_EQ(Import(), absl::OkStatus());
+  model_.Write(At("hf"));
+  const std::string file = At("my.toml");
+  WriteFile(file, "[optimizer]\nlearning_rate = 0.5\n[model]\nnum_layers = 2\n");
+  ASSERT_EQ(ImportHuggingFace(
+                {At("hf"), At("run"), file, {"train.steps=7", "model.activation=gelu_erf"}}),
+            absl::OkStatus());
   const RunConfig config = ConfigOf();
   EXPECT_EQ(config.model.model_dim, 8);
   EXPECT_EQ(config.model.head_dim, 4);
   EXPECT_EQ(config.model.activation, kernels::Activation::kGeluErf);
   EXPECT_EQ(config.optimizer.learning_rate, 0.5);
   EXPECT_EQ(config.train.steps, 7);
-}
 
-TEST_F(ImportTest, AModelSectionThatContradictsTheWeightsIsRefused) {
-  model_.Write(options_.input);
-  options_.config = At("my.toml");
-  WriteFile(options_.config, "[model]\nnum_layers = 3\n");
-  ExpectRefused(kExitUsage, {options_.config, "model.num_layers = 3", "model.num_layers = 2",
-                             "config.json: n_layer"});
-  options_.config.clear();
-  options_.overrides = {"model.activation=relu"};
-  ExpectRefused(kExitUsage, {"--set says model.activation = \"relu\"", "ff_activation"});
-  options_.overrides = {"model.segments=none"};
-  ExpectRefused(kExitUsage, {"model.segments = \"relative\""});
-  options_.overrides = {"model.num_layer=2"};
-  ExpectRefused(kExitUsage, {"did you mean 'model.num_layers'"});
+  Remove({"run"});
+  WriteFile(file, "[model]\nnum_layers = 3\n");
+  ExpectRefused(kExitUsage,
+                {file, "model.num_layers = 3", "model.num_layers = 2", "config.json: n_layer"}, {},
+                file);
+  ExpectRefused(kExitUsage, {"--set says model.activation = \"relu\"", "ff_activation"},
+                {"model.activation=relu"});
+  ExpectRefused(kExitUsage, {"model.segments = \"relative\""}, {"model.segments=none"});
+  ExpectRefused(kExitUsage, {"did you mean 'model.num_layers'"}, {"model.num_layer=2"});
 }
 
 TEST_F(ImportTest, AnImportedRunNeverStartsFromRandomWeights) {
   ASSERT_EQ(Import(), absl::OkStatus());
-  EXPECT_TRUE(CheckResume(options_.output, ResumeMode::kRequired).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(CheckResume(options_.output, ResumeMode::kNever)));
-  fs::remove_all(ckpt::CheckpointPath(options_.output, 0));
-  EXPECT_TRUE(absl::IsDataLoss(CheckResume(options_.output, ResumeMode::kAuto)));
+  EXPECT_TRUE(CheckResume(At("run"), ResumeMode::kRequired).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(CheckResume(At("run"), ResumeMode::kNever)));
+  fs::remove_all(ckpt::CheckpointPath(At("run"), 0));
+  EXPECT_TRUE(absl::IsDataLoss(CheckResume(At("run"), ResumeMode::kAuto)));
 }
 
 TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
   ASSERT_EQ(Import(), absl::OkStatus());
   const RunConfig imported = ConfigOf();
   data::DatasetIndex dataset;
-  dataset.tokenizer_digest = DigestOf(*ReadWholeFile(Input("spiece.model"))).Hex();
+  dataset.tokenizer_digest = DigestOf(*ReadWholeFile(At("hf/spiece.model"))).Hex();
   RunConfig now = imported;
   now.train.steps = 5;
   now.model.mem_len = 3;
   now.model.dropout = 0.3;
-  EXPECT_TRUE(CheckFirstStart(options_.output, imported, now, dataset).ok());
+  EXPECT_TRUE(CheckFirstStart(At("run"), imported, now, dataset).ok());
   now.model.clamp_len = 12;
-  EXPECT_THAT(CheckFirstStart(options_.output, imported, now, dataset),
+  EXPECT_THAT(CheckFirstStart(At("run"), imported, now, dataset),
               Exits(kExitUsage, "model.clamp_len = 12"));
   // tokenizer_config.json says do_lower_case.
   dataset.settings["case"] = "uncased";
-  EXPECT_TRUE(CheckFirstStart(options_.output, imported, imported, dataset).ok());
+  EXPECT_TRUE(CheckFirstStart(At("run"), imported, imported, dataset).ok());
   dataset.settings["case"] = "cased";
-  EXPECT_THAT(CheckFirstStart(options_.output, imported, imported, dataset),
+  EXPECT_THAT(CheckFirstStart(At("run"), imported, imported, dataset),
               Exits(kExitData, "spiece.model --case uncased"));
   dataset.tokenizer_digest = "another";
-  EXPECT_THAT(CheckFirstStart(options_.output, imported, imported, dataset),
-              Exits(kExitData, "anyorder prep --vocab " + options_.output + "/spiece.model"));
+  EXPECT_THAT(CheckFirstStart(At("run"), imported, imported, dataset),
+              Exits(kExitData, "anyorder prep --vocab " + At("run/spiece.model")));
 }
 
 TEST_F(ImportTest, OutputsThatAreNotEmptyStayAsTheyAre) {
-  model_.Write(options_.input);
-  fs::create_directories(options_.output);
-  WriteFile(options_.output + "/mine", "");
+  model_.Write(At("hf"));
+  fs::create_directories(At("run"));
+  WriteFile(At("run/mine"), "");
   ExpectRefused(kExitUsage, {"--output", "not an empty directory"});
-  fs::remove(options_.output + "/mine");
-  EXPECT_TRUE(Import().ok());
+  fs::remove(At("run/mine"));
+  EXPECT_EQ(ImportAgain(), absl::OkStatus());
 }
 
 // In what way: SafetensorsTest.HeadersThatLieAreRefused.
 TEST_F(ImportTest, DamagedWeightsAreNamed) {
-  model_.Write(options_.input);
-  const std::string weights = Input("model.safetensors");
+  model_.Write(At("hf"));
+  const std::string weights = At("hf/model.safetensors");
   const std::string bytes = *ReadWholeFile(weights);
   for (const size_t length : {size_t{0}, size_t{100}, bytes.size() - 1}) {
     WriteFile(weights, bytes.substr(0, length));
@@ -377,17 +301,17 @@ TEST_F(ImportTest, DamagedWeightsAreNamed) {
 
 TEST_F(ImportTest, FilesThatAreMissingAreNamed) {
   ExpectRefused(kExitUsage, {"--input", "is not a directory"});
-  model_.Write(options_.input);
-  fs::remove(Input("spiece.model"));
-  ExpectRefused(kExitData, {Input("spiece.model"), "is missing; copy it"});
-  model_.Write(options_.input);
-  fs::remove(Input("config.json"));
-  ExpectRefused(kExitData, {Input("config.json"), "is missing"});
-  model_.Write(options_.input);
-  fs::remove(Input("model.safetensors"));
+  model_.Write(At("hf"));
+  fs::remove(At("hf/spiece.model"));
+  ExpectRefused(kExitData, {At("hf/spiece.model"), "is missing; copy it"});
+  model_.Write(At("hf"));
+  fs::remove(At("hf/config.json"));
+  ExpectRefused(kExitData, {At("hf/config.json"), "is missing"});
+  model_.Write(At("hf"));
+  fs::remove(At("hf/model.safetensors"));
   ExpectRefused(kExitData, {"neither model.safetensors nor"});
-  WriteFile(Input("pytorch_model.bin"), "pickle");
-  ExpectRefused(kExitData, {"convert them first", "python3 /", "convert_bin.py " + options_.input});
+  WriteFile(At("hf/pytorch_model.bin"), "pickle");
+  ExpectRefused(kExitData, {"convert them first", "python3 /", "convert_bin.py " + At("hf")});
 }
 
 }  // namespace

@@ -28,25 +28,7 @@ struct Released {
   std::string name;
   std::string config;
   int64_t parameters;  // of the model's function: tied weights once, no buffers
-  std::vector<std::pair<std::string, Json>> tensors = {};
-
-  void Add(const std::string& tensor, const Json& shape) { tensors.emplace_back(tensor, shape); }
-  void AddVector(const std::string& tensor, int64_t size) { Add(tensor, Json::array({size})); }
-  void AddAll(const ForeignShape& shape) {
-    for (const ckpt::SafetensorsEntry& entry : ForeignTensors(shape)) {
-      Json& sizes = tensors.emplace_back(entry.name, Json::array()).second;
-      for (int dim = 0; dim < entry.shape.rank(); ++dim) sizes.push_back(entry.shape[dim]);
-    }
-  }
-  // ".weight" of this shape, and ".bias".
-  void AddDense(const std::string& tensor, int64_t rows, int64_t columns, int64_t bias) {
-    Add(tensor + ".weight", {rows, columns});
-    AddVector(tensor + ".bias", bias);
-  }
-  void AddNorm(const std::string& tensor, int64_t size) {
-    AddVector(tensor + ".weight", size);
-    AddVector(tensor + ".bias", size);
-  }
+  TensorList tensors = {};
 };
 
 // Heads are 64 wide and the vocabulary has 32,000 pieces in both.
@@ -68,20 +50,20 @@ Released Xlnet(const char* name, int64_t layers, int64_t d, int64_t heads, int64
   "task_specific_params": {"text-generation": {"do_sample": true, "max_length": 250}},
   "untie_r": true, "vocab_size": 32000})"),
       parameters};
-  model.Add("transformer.mask_emb", {1, 1, d});
-  model.Add("transformer.word_embedding.weight", {32000, d});
-  model.AddDense("lm_loss", 32000, d, 32000);
+  model.tensors.Add("transformer.mask_emb", {1, 1, d});
+  model.tensors.Add("transformer.word_embedding.weight", {32000, d});
+  model.tensors.AddLinear("lm_loss", 32000, d);
   for (int64_t layer = 0; layer < layers; ++layer) {
     const std::string prefix = absl::StrCat("transformer.layer.", layer, ".");
     for (const char* tensor : {"q", "k", "v", "o", "r"})
-      model.Add(absl::StrCat(prefix, "rel_attn.", tensor), {d, heads, 64});
+      model.tensors.Add(absl::StrCat(prefix, "rel_attn.", tensor), {d, heads, 64});
     for (const char* tensor : {"r_r_bias", "r_s_bias", "r_w_bias"})
-      model.Add(absl::StrCat(prefix, "rel_attn.", tensor), {heads, 64});
-    model.Add(prefix + "rel_attn.seg_embed", {2, heads, 64});
-    model.AddNorm(prefix + "rel_attn.layer_norm", d);
-    model.AddNorm(prefix + "ff.layer_norm", d);
-    model.AddDense(prefix + "ff.layer_1", ffn, d, ffn);
-    model.AddDense(prefix + "ff.layer_2", d, ffn, d);
+      model.tensors.Add(absl::StrCat(prefix, "rel_attn.", tensor), {heads, 64});
+    model.tensors.Add(prefix + "rel_attn.seg_embed", {2, heads, 64});
+    model.tensors.AddNorm(prefix + "rel_attn.layer_norm", d);
+    model.tensors.AddNorm(prefix + "ff.layer_norm", d);
+    model.tensors.AddLinear(prefix + "ff.layer_1", ffn, d);
+    model.tensors.AddLinear(prefix + "ff.layer_2", d, ffn);
   }
   return model;
 }
@@ -105,19 +87,23 @@ Released Gpt(bool is_second) {
   "vocab_size": )",
           vocabulary, "}"),
       is_second ? 124'439'808 : 116'534'784};
-  model.Add(is_second ? "wte.weight" : "tokens_embed.weight", {vocabulary, d});
-  model.Add(is_second ? "wpe.weight" : "positions_embed.weight", {positions, d});
+  model.tensors.Add(is_second ? "wte.weight" : "tokens_embed.weight", {vocabulary, d});
+  model.tensors.Add(is_second ? "wpe.weight" : "positions_embed.weight", {positions, d});
+  const auto add = [&model](const std::string& name, int64_t inputs, int64_t outputs) {
+    model.tensors.Add(name + ".weight", {inputs, outputs});
+    model.tensors.Add(name + ".bias", {outputs});
+  };
   for (int64_t layer = 0; layer < 12; ++layer) {
     const std::string prefix = absl::StrCat("h.", layer, ".");
-    model.Add(prefix + "attn.bias", {1, 1, positions, positions});
-    model.AddDense(prefix + "attn.c_attn", d, 3 * d, 3 * d);
-    model.AddDense(prefix + "attn.c_proj", d, d, d);
-    model.AddNorm(prefix + "ln_1", d);
-    model.AddDense(prefix + "mlp.c_fc", d, 4 * d, 4 * d);
-    model.AddDense(prefix + "mlp.c_proj", 4 * d, d, d);
-    model.AddNorm(prefix + "ln_2", d);
+    model.tensors.Add(prefix + "attn.bias", {1, 1, positions, positions});
+    add(prefix + "attn.c_attn", d, 3 * d);
+    add(prefix + "attn.c_proj", d, d);
+    model.tensors.AddNorm(prefix + "ln_1", d);
+    add(prefix + "mlp.c_fc", d, 4 * d);
+    add(prefix + "mlp.c_proj", 4 * d, d);
+    model.tensors.AddNorm(prefix + "ln_2", d);
   }
-  if (is_second) model.AddNorm("ln_f", d);
+  if (is_second) model.tensors.AddNorm("ln_f", d);
   return model;
 }
 
@@ -135,25 +121,26 @@ Released TransformerXl() {
                     285'205'322};
   for (int64_t i = 0, width = d; i < 4; ++i, width /= 4) {
     const int64_t words = ends[i + 1] - ends[i];
-    model.Add(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"), {words, width});
-    model.Add(absl::StrCat("transformer.word_emb.emb_projs.", i), {d, width});
-    model.AddDense(absl::StrCat("crit.out_layers.", i), words, width, words);
-    model.Add(absl::StrCat("crit.out_projs.", i), {d, width});
+    model.tensors.Add(absl::StrCat("transformer.word_emb.emb_layers.", i, ".weight"),
+                      {words, width});
+    model.tensors.Add(absl::StrCat("transformer.word_emb.emb_projs.", i), {d, width});
+    model.tensors.AddLinear(absl::StrCat("crit.out_layers.", i), words, width);
+    model.tensors.Add(absl::StrCat("crit.out_projs.", i), {d, width});
   }
-  model.Add("crit.cluster_weight", {3, d});
-  model.AddVector("crit.cluster_bias", 3);
-  model.AddVector("transformer.pos_emb.inv_freq", d / 2);
+  model.tensors.Add("crit.cluster_weight", {3, d});
+  model.tensors.Add("crit.cluster_bias", {3});
+  model.tensors.Add("transformer.pos_emb.inv_freq", {d / 2});
   for (int64_t layer = 0; layer < 18; ++layer) {
     const std::string prefix = absl::StrCat("transformer.layers.", layer, ".");
-    model.Add(prefix + "dec_attn.qkv_net.weight", {3 * d, d});
-    model.Add(prefix + "dec_attn.o_net.weight", {d, d});
-    model.Add(prefix + "dec_attn.r_net.weight", {d, d});
+    model.tensors.Add(prefix + "dec_attn.qkv_net.weight", {3 * d, d});
+    model.tensors.Add(prefix + "dec_attn.o_net.weight", {d, d});
+    model.tensors.Add(prefix + "dec_attn.r_net.weight", {d, d});
     for (const char* bias : {"r_w_bias", "r_r_bias"})
-      model.Add(absl::StrCat(prefix, "dec_attn.", bias), {16, 64});
-    model.AddNorm(prefix + "dec_attn.layer_norm", d);
-    model.AddDense(prefix + "pos_ff.CoreNet.0", 4 * d, d, 4 * d);
-    model.AddDense(prefix + "pos_ff.CoreNet.3", d, 4 * d, d);
-    model.AddNorm(prefix + "pos_ff.layer_norm", d);
+      model.tensors.Add(absl::StrCat(prefix, "dec_attn.", bias), {16, 64});
+    model.tensors.AddNorm(prefix + "dec_attn.layer_norm", d);
+    model.tensors.AddLinear(prefix + "pos_ff.CoreNet.0", 4 * d, d);
+    model.tensors.AddLinear(prefix + "pos_ff.CoreNet.3", d, 4 * d);
+    model.tensors.AddNorm(prefix + "pos_ff.layer_norm", d);
   }
   return model;
 }
@@ -174,16 +161,17 @@ Released LlamaLike(const char* type, const LlamaSizes& s, bool is_tied, const st
   "tie_word_embeddings": )",
                    is_tied ? "true" : "false", ", ", rest, "}"),
       parameters};
-  model.AddAll({.model_type = type,
-                .layers = s.layers,
-                .dim = s.dim,
-                .heads = s.heads,
-                .key_heads = s.key_heads,
-                .head_dim = s.head_dim,
-                .ffn = s.ffn,
-                .vocab = s.vocabulary,
-                .storing = is_tied ? Storing::kTied : Storing::kUntied,
-                .is_two_stream = absl::StrContains(rest, "TwoStream")});
+  AddForeignTensors({.type = type,
+                     .layers = s.layers,
+                     .dim = s.dim,
+                     .heads = s.heads,
+                     .key_heads = s.key_heads,
+                     .head_dim = s.head_dim,
+                     .ffn = s.ffn,
+                     .vocab = s.vocabulary,
+                     .storing = is_tied ? Storing::kTied : Storing::kUntied,
+                     .is_two_stream = absl::StrContains(rest, "TwoStream")},
+                    model.tensors);
   return model;
 }
 
@@ -225,14 +213,15 @@ Released Llada() {
   "residual_dropout": 0.0, "rms_norm_eps": 1e-05, "rope": true, "rope_full_precision": true,
   "rope_theta": 500000.0, "scale_logits": false, "vocab_size": 126464, "weight_tying": false})",
       8'015'581'184};
-  model.AddAll({.model_type = "llada",
-                .layers = 32,
-                .dim = 4096,
-                .heads = 32,
-                .key_heads = 32,
-                .head_dim = 128,
-                .ffn = 12288,
-                .vocab = 126464});
+  AddForeignTensors({.type = "llada",
+                     .layers = 32,
+                     .dim = 4096,
+                     .heads = 32,
+                     .key_heads = 32,
+                     .head_dim = 128,
+                     .ffn = 12288,
+                     .vocab = 126464},
+                    model.tensors);
   return model;
 }
 
@@ -244,24 +233,23 @@ Released Mdlm() {
   "hidden_dim": 768, "model_length": 1024, "model_type": "mdlm", "n_blocks": 12, "n_heads": 12,
   "time_conditioning": false, "torch_dtype": "float32", "vocab_size": 50258})",
                     2 * vocabulary * d + vocabulary + 12 * block + 2 * d};
-  model.AddAll({.model_type = "mdlm",
-                .layers = 12,
-                .dim = d,
-                .heads = 12,
-                .vocab = vocabulary,
-                .condition = 128});
+  AddForeignTensors(
+      {.type = "mdlm", .layers = 12, .dim = d, .heads = 12, .vocab = vocabulary, .condition = 128},
+      model.tensors);
   return model;
 }
 
 void WriteWithoutValues(const std::string& path,
-                        const std::vector<std::pair<std::string, Json>>& tensors) {
+                        const std::vector<ckpt::SafetensorsEntry>& tensors) {
   Json header;
   int64_t end = 0;
-  for (const auto& [name, shape] : tensors) {
-    int64_t bytes = sizeof(float);
-    for (const Json& size : shape) bytes *= size.get<int64_t>();
-    header[name] = {{"dtype", "F32"}, {"shape", shape}, {"data_offsets", {end, end + bytes}}};
-    end += bytes;
+  for (const auto& [name, dtype, shape] : tensors) {
+    Json sizes = Json::array();
+    for (int dim = 0; dim < shape.rank(); ++dim) sizes.push_back(shape[dim]);
+    const int64_t begin = end;
+    end += shape.num_elements() * SizeOf(dtype);
+    header[name] = {
+        {"dtype", std::string(Name(dtype))}, {"shape", sizes}, {"data_offsets", {begin, end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
@@ -291,7 +279,7 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
 
     const std::string path = directory.path() + "/model.safetensors";
     const auto check = [&] {
-      WriteWithoutValues(path, released.tensors);
+      WriteWithoutValues(path, released.tensors.entries);
       const absl::StatusOr<HfWeights> weights = HfWeights::Open(directory.path());
       if (!weights.ok()) return weights.status();
       TensorTable expected = config.family->Tensors(config.model, layout);
@@ -305,9 +293,9 @@ TEST(ReleasedModelsTest, NamesAndShapesAreWhatImportExpects) {
       return found.status();
     };
     EXPECT_TRUE(check().ok()) << check();
-    released.tensors.back().second = Json::array({config.model.model_dim + 1});
+    released.tensors.entries.back().shape = Shape{config.model.model_dim + 1};
     EXPECT_FALSE(check().ok()) << "a shape is not compared";
-    released.tensors.pop_back();
+    released.tensors.entries.pop_back();
     EXPECT_FALSE(check().ok()) << "a tensor may be missing";
   }
 }
