@@ -175,6 +175,7 @@ TEST(SaidKeysTest, EveryKeyComesBackOrIsRefused) {
   const std::set<std::string> deciding = untried;
   for (const HfFamily* const family : HfFamilies()) {
     const std::string name = family->names().architecture;
+    ASSERT_TRUE(kSaid.contains(name)) << name << ": say here what the family can say";
     std::set<std::string> said = Words(kSaid.at(name) + " num_layers model_dim num_heads");
     std::set<std::string> unused = Words(kUnused), missing = said;
     if (absl::StrContains(name, "LM") && kSaid.at(name).empty()) unused.erase("rope_base");
