@@ -19,8 +19,7 @@ ALLOWED = {
     "protocol.cc": {"mkdir": "the socket's directory", "open": "the same, for a long path", "lstat": "its owner and mode", "unlink": "a dead socket"},
     "staging_buffer.cc": {"mmap": "memfd", "munmap": "memfd", "fstat": "memfd"},
     "service.cc": {"read": "eventfd", "write": "eventfd", "unlink": "its own socket"},
-    "lease.cc": {"std::ifstream": "/proc"},
-    "client.cc": {"std::ifstream": "/proc/meminfo"},
+    "lease.cc": {"ReadWholeFile": "/proc"},
 }
 
 

@@ -1,9 +1,8 @@
-#include "core/generate/any_order/methods.h"
-
 #include <algorithm>
 #include <memory>
 
 #include "core/base/status.h"
+#include "core/generate/any_order/methods.h"
 #include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/ordered_text.h"
 

@@ -1,5 +1,3 @@
-#include "core/generate/any_order/methods.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -9,6 +7,7 @@
 #include "core/base/status.h"
 #include "core/generate/any_order/blank_reader.h"
 #include "core/generate/any_order/lane_text.h"
+#include "core/generate/any_order/methods.h"
 #include "core/generate/any_order/open_network.h"
 
 namespace anyorder {

@@ -1,12 +1,11 @@
 // Methods whose order is fixed first, against the same written again for one text at a time.
 
-#include "core/generate/any_order/methods.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
+#include "core/generate/any_order/methods.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
 

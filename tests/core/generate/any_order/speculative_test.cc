@@ -1,8 +1,6 @@
 // Speculative writing against its definition, one token's network pass at a time;
 // writing_distribution_test.cc has the distribution of its texts.
 
-#include "core/generate/any_order/methods.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "core/base/philox.h"
+#include "core/generate/any_order/methods.h"
 #include "core/network/tensors/parameters.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_chain.h"

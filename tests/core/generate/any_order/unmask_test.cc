@@ -1,8 +1,6 @@
 // Methods that unmask, against the same methods written again for one text at a time from their
 // descriptions.
 
-#include "core/generate/any_order/methods.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "core/generate/any_order/methods.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
 
