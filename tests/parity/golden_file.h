@@ -39,7 +39,7 @@ class GoldenFile {
     return value;
   }
   const std::string& Text(const std::string& key) const { return reader_.metadata().at(key); }
-  bool Has(const std::string& name) const { return reader_.Find(name) != nullptr; }
+  int64_t num_tensors() const { return static_cast<int64_t>(reader_.tensors().size()); }
   template <typename T>
   std::vector<T> Values(const std::string& name) const {
     const ckpt::SafetensorsTensor* const tensor = reader_.Find(name);
