@@ -10,7 +10,6 @@
 
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/bench/gpu/cases.h"
-#include "tests/bench/gpu/event_timer.h"
 #include "tests/emulated_gpu/runtime.h"
 
 namespace anyorder::bench {

@@ -33,7 +33,6 @@
 #include "core/base/status.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/bench/gpu/cases.h"
-#include "tests/bench/gpu/event_timer.h"
 #include "tests/bench/options.h"
 
 namespace anyorder::bench {

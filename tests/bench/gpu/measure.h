@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/platform/runtime.h"
 
 namespace anyorder::bench {
 
@@ -21,6 +22,34 @@ class Timer {
   virtual void End(int sample) = 0;
   // After the device was synchronised.
   virtual double Milliseconds(int sample) = 0;
+};
+
+// By the events of a CUDA runtime, a GPU's or the emulation's.
+class EventTimer final : public Timer {
+ public:
+  // The runtime outlives the timer.
+  explicit EventTimer(kernels::cuda::Runtime& runtime) : runtime_(runtime) {}
+  ~EventTimer() override {
+    for (const auto& [key, event] : events_) runtime_.DestroyEvent(event);
+  }
+  EventTimer(const EventTimer&) = delete;
+  EventTimer& operator=(const EventTimer&) = delete;
+
+  void Begin(int sample) override { runtime_.Record(At(2 * sample), {}); }
+  void End(int sample) override { runtime_.Record(At(2 * sample + 1), {}); }
+  double Milliseconds(int sample) override {
+    return runtime_.MillisecondsBetween(At(2 * sample), At(2 * sample + 1));
+  }
+
+ private:
+  kernels::cuda::EventView At(int key) {
+    const auto found = events_.find(key);
+    if (found != events_.end()) return found->second;
+    return events_.emplace(key, runtime_.MakeTimedEvent()).first->second;
+  }
+
+  kernels::cuda::Runtime& runtime_;
+  std::map<int, kernels::cuda::EventView> events_;
 };
 
 // What one call does: flops, whose rate is in TFLOP/s and beside a large product's, or bytes, in
