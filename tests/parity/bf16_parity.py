@@ -1,16 +1,8 @@
 #!/usr/bin/env python3
-"""What rounding to bf16 costs our network, beside what it costs the other implementation.
+"""What rounding to bf16 costs our network, beside what it costs the other implementation (README.md).
 
-For each of llama_parity's shapes, with several draws of weights that bf16 can hold: logits, losses and the gradient of every tensor
-by our network in bf16 (parity_dump --bf16), by transformers' class in bf16 where it has the shape, else by foreign_networks.py in
-bf16, and by foreign_networks.py in double. Errors are distances to double, relative to the largest value of the tensor. Both are
-draws of rounding, of a few networks: the ratio of ours to theirs is a geometric mean over networks, and may be over 1 by three
-standard errors of that mean, within one kind of network. Over all networks the root mean squares may not be over 1.
-
-A second peer is reported alone: torch.autocast, which keeps weights and the sum of layers in fp32.
-
-Usage: bf16_parity.py [FAMILY...], some of them only.
-Exit status: 0 ours are no larger, 1 they are, 77 torch or transformers is missing.
+Errors are distances to double, relative to the largest value of the tensor. The ratio of ours to theirs is a geometric mean over
+networks. A second peer is reported alone: torch.autocast, which keeps weights and the sum of layers in fp32.
 """
 import math
 import statistics

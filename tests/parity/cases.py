@@ -3,13 +3,13 @@ import json
 import re
 import shutil
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import hf_model  # first: it ends the program where something is missing
 import run_programs
 import torch
 import transformers
-from measures import print_header, print_table
 from safetensors.torch import load_file
 
 
@@ -25,20 +25,31 @@ class Shards(dict):
         return self[task]
 
 
-def compare_each(cases, tolerance, gradient_tolerance=None, **text):
-    """Prints a table of {title: compare}; the exit status. compare(work, shards) has a folder of its own, and returns measures, which may
-    not exceed the tolerances, and a list of what is simply wrong."""
-    print(hf_model.versions())
-    print_header()
-    faults, gradient_tolerance = [], gradient_tolerance or tolerance
+def check_each(cases, verdict, **text):
+    """The exit status of {title: check}. check(work, shards) has a folder of its own, and gives what is wrong; `verdict` if nothing is."""
+    faults = []
     with tempfile.TemporaryDirectory() as temporary:
         shards = Shards(Path(temporary), **text)
-        for title, compare in cases.items():
+        for title, check in cases.items():
             with tempfile.TemporaryDirectory(dir=temporary) as work:
-                measures, found = compare(Path(work), shards)
-            print_table(title, measures)
-            faults += [f"{title}: {fault}" for fault in found + measures.exceeding(tolerance, gradient_tolerance)]
-    return run_programs.conclude(faults, f"all agree within {tolerance:g}, gradients within {gradient_tolerance:g}")
+                faults += [f"{title}: {fault}" for fault in check(Path(work), shards)]
+    return run_programs.conclude(faults, verdict)
+
+
+def compare_each(cases, tolerance, gradient_tolerance=None, **text):
+    """Prints a table of {title: compare}; the exit status. compare(work, shards) returns measures, which may not exceed the tolerances,
+    and a list of what is simply wrong."""
+    gradient_tolerance = gradient_tolerance or tolerance
+
+    def check(title, compare, work, shards):
+        measures, found = compare(work, shards)
+        hf_model.print_table(title, measures)
+        return found + measures.exceeding(tolerance, gradient_tolerance)
+
+    print(hf_model.versions())
+    hf_model.print_header()
+    return check_each({title: partial(check, title, compare) for title, compare in cases.items()},
+                      f"all agree within {tolerance:g}, gradients within {gradient_tolerance:g}", **text)
 
 
 @torch.no_grad()

@@ -1,13 +1,7 @@
 #!/usr/bin/env python3
-"""GPT, GPT-2 and Transformer-XL of transformers with random weights: imported, and exported.
+"""GPT, GPT-2 and Transformer-XL of transformers with random weights: imported, and exported (README.md).
 
-Each of MODELS is saved by transformers, imported, and asked for logits and memory on text of the imported run (parity_dump; all
-words' log-probabilities of an adaptive softmax come from load_anyorder.py); exported again before training it is the same tensors,
-bit for bit. Each of RUNS is trained here for a few steps and exported; transformers must compute the same from it, and import and
-export must give the same tensors back.
-
-Usage: causal_parity.py [NAME...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+All words' log-probabilities of an adaptive softmax come from load_anyorder.py.
 """
 import sys
 from functools import partial
@@ -20,7 +14,6 @@ import run_programs
 import torch
 import weights_parity
 from hf_model import TransfoXLConfig, TransfoXLLMHeadModel
-from measures import Measures
 from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
 VOCAB = families_parity.VOCAB
@@ -105,7 +98,7 @@ def all_words(adaptive, facts, memory):
 def compare_steps(model, dump, memory, adaptive=None):
     """Each step of the dump. `memory`: of the first, as theirs; None where they have zeros, or none at all. `adaptive`: our
     weights in load_anyorder.py, for what the dump does not have."""
-    measures, words = Measures(), None
+    measures, words = hf_model.Measures(), None
     for facts in hf_model.read_steps(dump, STEPS):
         tokens, rows = facts["input"].long(), facts["readout_rows"].long()
         if is_recurrent(model):

@@ -1,14 +1,5 @@
 #!/usr/bin/env python3
-"""Models of transformers that are not XLNet's: imported, run by our network, exported again.
-
-For each shape of SHAPES: a model with random weights is saved by transformers, comes in by `anyorder import`, and our network's
-logits on the first batch of the run's own data (parity_dump) must be those of the model. The export must hold the same tensors,
-bit for bit. For each of RUNS: a run of one of our configurations is trained for a few steps, exported, and loaded by
-transformers; the same comparison; and its import and export must give the same files again.
-
-Usage: families_parity.py [FAMILY...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
-"""
+"""Models of transformers that are not XLNet's: imported, run by our network, exported again (README.md)."""
 import sys
 from functools import partial
 
@@ -18,7 +9,6 @@ import masks
 import run_programs
 import torch
 import transformers
-from measures import Measures
 
 TOLERANCE = 1e-5
 VOCAB = 300  # of run_programs.prepare_text
@@ -106,7 +96,7 @@ def compare_shape(architecture, settings, changes, work, shards):
     before, after = cases.read_weights(work / "hf"), cases.read_weights(back)
     said, again = cases.read_config(work / "hf"), cases.read_config(back)
     cases.blank_unused_positions(before, said)
-    measures, is_bare = Measures(), architecture.endswith("Model")
+    measures, is_bare = hf_model.Measures(), architecture.endswith("Model")
     if is_bare:  # heads are new
         pooler = ("pooler.", "embeddings.position_ids")
         before = {f"{model.base_model_prefix}.{name}": tensor for name, tensor in before.items() if not name.startswith(pooler)}
@@ -124,7 +114,7 @@ def compare_run(config, changes, architecture, work, shards):
     settings = SETTINGS | SMALL | {"data.shards": shards["text"]} | changes
     export, dump = run_programs.dumped_run(work, settings, 1, "--forward-only", config=config)
     model, faults = cases.load_run(architecture, export)
-    measures = Measures()
+    measures = hf_model.Measures()
     compare_logits(model, dump, measures)
     heads = {"objective.next_sentence": "true"} if architecture == "BertForPreTraining" else {}
     back = run_programs.returned(export, work, "back", heads | {"data.shards": shards["text"]})

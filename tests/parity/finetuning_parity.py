@@ -1,15 +1,7 @@
 #!/usr/bin/env python3
-"""50 optimizer steps of fine-tuning here and in torch: the losses must be the same.
-
-Trains each of CASES with `anyorder launch` on two ranks, and transformers' class from the same exported weights on the same batches, in
-double, with the optimizer of train_parity_reference.py. Dropout is off.
-
-Usage: finetuning_parity.py [CASE...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
-"""
+"""50 optimizer steps of fine-tuning here and in torch: the losses must be the same (README.md). Dropout is off."""
 import sys
-import tempfile
-from pathlib import Path
+from functools import partial
 
 import cases
 import heads_parity
@@ -61,7 +53,7 @@ def prepare(model):
     return {name.replace("ln_", "layer_norm_"): value for name, value in model.named_parameters() if name not in NOT_OURS}
 
 
-def compare(folder, name, shards):
+def compare(name, folder, shards):
     architecture, config, task, changes = heads_parity.RUNS[name]
     settings, config = {**SETTINGS, "data.shards": shards[task], **changes}, f"finetune/{config}"
     if architecture.startswith("OpenAIGPT"):
@@ -76,19 +68,13 @@ def compare(folder, name, shards):
     assert len(ours) == STEPS, f"{len(ours)} losses"
     worst, step = max((abs(a - b) / b, step + 1) for step, (a, b) in enumerate(zip(ours, theirs)))
     print(f"{name}: loss {theirs[0]:.4f} to {theirs[-1]:.4f}, largest relative difference {worst:.1e} in step {step}", flush=True)
-    return [] if worst <= LOSS_BOUND else [f"{name}: {worst:.1e} is over {LOSS_BOUND:.0e}"]
+    return [] if worst <= LOSS_BOUND else [f"{worst:.1e} is over {LOSS_BOUND:.0e}"]
 
 
 def main():
-    wanted = sys.argv[1:] or CASES
     torch.set_num_threads(1)
     print(hf_model.versions())
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        shards = cases.Shards(Path(temporary))
-        for name in wanted:
-            faults += compare(Path(tempfile.mkdtemp(dir=temporary)), name, shards)
-    return run_programs.conclude(faults, f"{STEPS} steps agree")
+    return cases.check_each({name: partial(compare, name) for name in sys.argv[1:] or CASES}, f"{STEPS} steps agree")
 
 
 if __name__ == "__main__":

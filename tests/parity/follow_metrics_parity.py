@@ -1,8 +1,6 @@
 #!/usr/bin/env python3
 """launcher/follow_metrics.py with the packages themselves, offline: every number of a run's metrics comes back from what they wrote, once,
 with its step, also where the follower was started again and where a crash had the run do steps again.
-
-Exit status: 0 they do, 77 wandb or mlflow is missing.
 """
 import json
 import math

@@ -5,10 +5,18 @@ import math
 import torch
 import torch.nn.functional as F
 
-# What LLaDA calls Llama's tensors.
+# What LLaDA calls Llama's modules.
+LLADA = {"model.embed_tokens": "model.transformer.wte", "model.norm": "model.transformer.ln_f", "lm_head": "model.transformer.ff_out"}
 LLADA_LAYER = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ff_norm", "self_attn.o_proj": "attn_out",
                "mlp.gate_proj": "ff_proj", "mlp.up_proj": "up_proj", "mlp.down_proj": "ff_out", "self_attn.q_proj": "q_proj",
                "self_attn.k_proj": "k_proj", "self_attn.v_proj": "v_proj"}
+
+
+def named(config, module, layer=None):
+    """The module's name in the file, of a layer if there is one."""
+    if config["model_type"] == "llada":
+        return LLADA[module] if layer is None else f"model.transformer.blocks.{layer}.{LLADA_LAYER[module]}"
+    return module if layer is None else f"model.layers.{layer}.{module}"
 
 
 def frequencies(config, head_dim):
@@ -68,34 +76,55 @@ def llama_sizes(config):
     return layers, heads, keys, config.get("head_dim") or dim // heads
 
 
+class LlamaLayer:
+    def __init__(self, config, weights, layer):
+        self.config, self.weights, self.layer = config, weights, layer
+        _, self.heads, self.keys, self.head_dim = llama_sizes(config)
+
+    def dense(self, x, part):
+        at = named(self.config, part, self.layer)
+        return F.linear(x, self.weights[at + ".weight"], self.weights.get(at + ".bias"))
+
+    def norm(self, x, part):
+        return rms_norm(x, self.weights[named(self.config, part, self.layer) + ".weight"], self.config["rms_norm_eps"])
+
+    def project(self, y, kind, count):
+        """q, k or v, the first two turned."""
+        y = self.dense(y, f"self_attn.{kind}_proj").unflatten(-1, (count, self.head_dim)).transpose(1, 2)
+        if kind == "v":
+            return y
+        if self.config["model_type"] == "qwen3":
+            y = self.norm(y, f"self_attn.{kind}_norm")
+        return rotate(y, frequencies(self.config, self.head_dim))
+
+    def read(self, y):
+        return self.project(y, "k", self.keys), self.project(y, "v", self.keys)
+
+    def advance(self, x, y, read, seen):
+        """x after the layer, with y = norm(x, "input_layernorm"). A3's released layer adds the feed-forward part to its normalised input."""
+        x = x + self.dense(attend(self.project(y, "q", self.heads), *read, seen), "self_attn.o_proj")
+        y = self.norm(x, "post_attention_layernorm")
+        part = self.dense(F.silu(self.dense(y, "mlp.gate_proj")) * self.dense(y, "mlp.up_proj"), "mlp.down_proj")
+        return (y if is_a3(self.config) and self.config.get("ffn_residual") != "input" else x) + part
+
+
+def llama_logits(config, weights, states):
+    states = rms_norm(states, weights[named(config, "model.norm") + ".weight"], config["rms_norm_eps"])
+    return F.linear(states, weights[named(config, "model.embed_tokens" if is_tied(config) else "lm_head") + ".weight"])
+
+
+def is_tied(config):
+    return config["weight_tying" if config["model_type"] == "llada" else "tie_word_embeddings"]
+
+
 def llama(config, weights, tokens, causal):
     """Logits of Llama, Qwen2, Qwen3, Dream and LLaDA."""
-    layers, heads, keys, head_dim = llama_sizes(config)
-    is_llada, rates, epsilon = config["model_type"] == "llada", frequencies(config, head_dim), config["rms_norm_eps"]
-    table = weights["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"]
-    x, seen = table[tokens], text_order(tokens.shape[1], causal)
-    for layer in range(layers):
-        def name(part):
-            return f"model.transformer.blocks.{layer}.{LLADA_LAYER[part]}" if is_llada else f"model.layers.{layer}.{part}"
-
-        def dense(y, part):
-            return F.linear(y, weights[name(part) + ".weight"], weights.get(name(part) + ".bias"))
-
-        def split(y, count):
-            return y.unflatten(-1, (count, head_dim)).transpose(1, 2)
-
-        y = rms_norm(x, weights[name("input_layernorm") + ".weight"], epsilon)
-        q, k, v = (split(dense(y, f"self_attn.{kind}_proj"), count) for kind, count in (("q", heads), ("k", keys), ("v", keys)))
-        if config["model_type"] == "qwen3":
-            q = rms_norm(q, weights[name("self_attn.q_norm.weight")], epsilon)
-            k = rms_norm(k, weights[name("self_attn.k_norm.weight")], epsilon)
-        x = x + dense(attend(rotate(q, rates), rotate(k, rates), v, seen), "self_attn.o_proj")
-        y = rms_norm(x, weights[name("post_attention_layernorm") + ".weight"], epsilon)
-        x = x + dense(F.silu(dense(y, "mlp.gate_proj")) * dense(y, "mlp.up_proj"), "mlp.down_proj")
-    x = rms_norm(x, weights["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"], epsilon)
-    if config["weight_tying" if is_llada else "tie_word_embeddings"]:
-        return x @ table.T
-    return F.linear(x, weights["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"])
+    x, seen = weights[named(config, "model.embed_tokens") + ".weight"][tokens], text_order(tokens.shape[1], causal)
+    for number in range(llama_sizes(config)[0]):
+        layer = LlamaLayer(config, weights, number)
+        y = layer.norm(x, "input_layernorm")
+        x = layer.advance(x, y, layer.read(y), seen)
+    return llama_logits(config, weights, x)
 
 
 def is_a3(config):
@@ -103,38 +132,17 @@ def is_a3(config):
 
 
 def a3(config, weights, tokens, groups):
-    """Logits of A3's queries. A token sees the tokens of its group and of those before it, a query of those before alone. The
-    released layer adds the feed-forward part to its normalised input."""
-    layers, heads, keys, head_dim = llama_sizes(config)
-    rates, epsilon = frequencies(config, head_dim), config["rms_norm_eps"]
+    """Logits of A3's queries. A token sees the tokens of its group and of those before it, a query of those before alone."""
     later = groups[:, None, :] > groups[:, :, None]
     same = groups[:, None, :] == groups[:, :, None]
     content = weights["model.embed_tokens.weight"][tokens]
     queries = weights["model.query_embed"].expand_as(content)
-    for layer in range(layers):
-        def dense(x, part):
-            at = f"model.layers.{layer}.{part}"
-            return F.linear(x, weights[at + ".weight"], weights.get(at + ".bias"))
-
-        def norm(x, part):
-            return rms_norm(x, weights[f"model.layers.{layer}.{part}.weight"], epsilon)
-
-        def split(x, part, count):
-            return dense(x, f"self_attn.{part}_proj").unflatten(-1, (count, head_dim)).transpose(1, 2)
-
-        read = norm(content, "input_layernorm")
-        k, v = rotate(split(read, "k", keys), rates), split(read, "v", keys)
-
-        def advance(x, seen):
-            q = rotate(split(norm(x, "input_layernorm"), "q", heads), rates)
-            x = x + dense(attend(q, k, v, seen), "self_attn.o_proj")
-            y = norm(x, "post_attention_layernorm")
-            part = dense(F.silu(dense(y, "mlp.gate_proj")) * dense(y, "mlp.up_proj"), "mlp.down_proj")
-            return (x if config.get("ffn_residual") == "input" else y) + part
-
-        content, queries = advance(content, ~later), advance(queries, ~later & ~same)
-    states = rms_norm(queries, weights["model.norm.weight"], epsilon)
-    return F.linear(states, weights["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"])
+    for number in range(llama_sizes(config)[0]):
+        layer = LlamaLayer(config, weights, number)
+        of_content, of_queries = layer.norm(content, "input_layernorm"), layer.norm(queries, "input_layernorm")
+        read = layer.read(of_content)
+        content, queries = layer.advance(content, of_content, read, ~later), layer.advance(queries, of_queries, read, ~later & ~same)
+    return llama_logits(config, weights, queries)
 
 
 def modulation(weights, at, parts, dim):
@@ -198,10 +206,10 @@ def shapes(config):
             add("backbone.sigma_map.mlp.0", cond, 256, bias=True), add("backbone.sigma_map.mlp.2", cond, cond, bias=True)
         return found
     layers, heads, keys, head_dim = llama_sizes(config)
-    is_llada, kind = config["model_type"] == "llada", config["model_type"]
+    kind = config["model_type"]
     dim = config.get("hidden_size", config.get("d_model"))
     ffn = config.get("intermediate_size", config.get("mlp_hidden_size")) or config["mlp_ratio"] * dim
-    add("model.transformer.wte" if is_llada else "model.embed_tokens", vocab, dim)
+    add(named(config, "model.embed_tokens"), vocab, dim)
     if is_a3(config):
         found["model.query_embed"] = (1, 1, dim)
     qkv = kind in ("qwen2", "Dream") or config.get("attention_bias", config.get("include_qkv_bias", False))
@@ -213,10 +221,10 @@ def shapes(config):
                 ("self_attn.o_proj", (dim, heads * head_dim), config.get("attention_bias", False)),
                 *((f"mlp.{name}_proj", (ffn, dim), config.get("mlp_bias", False)) for name in ("gate", "up")),
                 ("mlp.down_proj", (dim, ffn), config.get("mlp_bias", False))):
-            add(f"model.transformer.blocks.{layer}.{LLADA_LAYER[part]}" if is_llada else f"model.layers.{layer}.{part}", *shape, bias=bias)
+            add(named(config, part, layer), *shape, bias=bias)
         if kind == "qwen3":
-            add(f"model.layers.{layer}.self_attn.q_norm", head_dim), add(f"model.layers.{layer}.self_attn.k_norm", head_dim)
-    add("model.transformer.ln_f" if is_llada else "model.norm", dim)
-    if not config["weight_tying" if is_llada else "tie_word_embeddings"]:
-        add("model.transformer.ff_out" if is_llada else "lm_head", vocab, dim)
+            add(named(config, "self_attn.q_norm", layer), head_dim), add(named(config, "self_attn.k_norm", layer), head_dim)
+    add(named(config, "model.norm"), dim)
+    if not is_tied(config):
+        add(named(config, "lm_head"), vocab, dim)
     return found

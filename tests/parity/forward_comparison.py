@@ -2,7 +2,6 @@
 import hf_model
 import masks
 import torch
-from measures import Measures
 
 
 def check_facts(t, steps, config, faults):
@@ -53,7 +52,7 @@ def compare(export, dump, num_steps, zero_memory=False, exact_positions=False):
     if exact_positions:
         hf_model.exact_position_tables(model)
     config = model.config
-    measures, blind = Measures(), 0
+    measures, blind = hf_model.Measures(), 0
     lanes = len(steps[0]["tokens"])
     directions = [0] * (lanes // 2) + [1] * (lanes // 2) if both else [0] * lanes
     mems = [torch.zeros(config.mem_len, lanes, config.d_model)] * config.n_layer if zero_memory else None

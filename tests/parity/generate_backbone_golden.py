@@ -4,7 +4,6 @@
 Usage: generate_backbone_golden.py [--check] DIR
 With --check nothing is written: the files of DIR must hold what this transformers computes, up to rounding.
 golden/FORMAT.md says what is in them.
-Exit status: 0 done, or they agree; 1 they do not; 77 torch or transformers is missing.
 """
 import inspect
 import random

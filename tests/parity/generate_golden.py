@@ -4,7 +4,6 @@
 Usage: generate_golden.py [--check] DIR
 With --check nothing is written: the files of DIR must hold what this transformers computes, up to rounding.
 golden/FORMAT.md says what is in them.
-Exit status: 0 done, or they agree; 1 they do not; 77 torch or transformers is missing.
 """
 import random
 import sys
@@ -13,7 +12,6 @@ from pathlib import Path
 import hf_model
 import masks
 import torch
-from measures import Measures
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers import XLNetConfig, XLNetLMHeadModel
@@ -139,7 +137,7 @@ def gradients_by_our_names(model, network):
 def check(path, tensors, vanishes):
     """Whether the file holds these tensors, up to rounding. Gradients that vanish in exact arithmetic must be nothing beside the
     largest one of the network, here and in the file: what is left of them is rounding, which differs."""
-    measures, wrong = Measures(), []
+    measures, wrong = hf_model.Measures(), []
     largest = max((float(value.abs().max()) for name, value in tensors.items() if "gradient" in name), default=0.0)
     with safe_open(path, "pt") as file:
         if set(file.keys()) != set(tensors):

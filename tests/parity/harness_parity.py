@@ -5,8 +5,6 @@ Small runs, a causal one and one of masked diffusion, are trained and evaluated:
 write, with repeats. Every number and text that the harness keeps of a sample must be what `anyorder serve --stdio` says when it is asked
 directly, everything at once or one request after the other, with the draws that are due; what the harness computes of them must follow;
 and of the causal run all must be what numpy makes of the exported weights in double, from token ids of the exported tokenizer.json.
-
-Exit status: 0 it is, 1 it is not, 77 lm_eval is missing.
 """
 import json
 import math

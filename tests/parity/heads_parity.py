@@ -1,13 +1,6 @@
 #!/usr/bin/env python3
-"""Heads of tasks: classes of transformers imported, run by our network, exported again; and exports of our fine-tuned runs.
-
-For each class of CLASSES and each of five shapes: a model with random weights is saved by transformers, comes in by `anyorder import`,
-which must choose its task, and the head's logits on the first batch of the run's examples (parity_dump) must be those of the model,
-within 1e-5 of the largest. The export must hold the same tensors, bit for bit. Each of RUNS is trained here for a few steps and
-exported; transformers must load it without a tensor missing or left over, and compute the same.
-
-Usage: heads_parity.py [CLASS or NAME...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+"""Heads of tasks: classes of transformers imported, run by our network, exported again; and exports of our fine-tuned runs (README.md).
+`anyorder import` must choose the task.
 """
 import json
 import sys
@@ -20,7 +13,6 @@ import masks
 import run_programs
 import torch
 import transformers
-from measures import Measures
 
 TOLERANCE = families_parity.TOLERANCE
 VOCAB = families_parity.VOCAB
@@ -199,7 +191,7 @@ def compare_class(architecture, shape, work, shards):
         settings |= SPANS
     back = run_programs.returned(work / "hf", work, "back", settings)
     run_programs.dump(work / "back-run", 1, work / "dump", "--forward-only")
-    measures = Measures()
+    measures = hf_model.Measures()
     compare_logits(model, work / "dump", SETTINGS["sampling.seq_len"], task, measures)
     said, before = cases.read_config(work / "hf"), cases.read_weights(work / "hf")
     cases.blank_unused_positions(before, said)
@@ -225,7 +217,7 @@ def compare_run(name, work, shards):
         faults.append(f"its classes are called {model.config.id2label}")
     if task == "similarity" and (model.config.problem_type, model.config.num_labels) != ("regression", 1):
         faults.append(f"it is no score: {model.config.problem_type}, {model.config.num_labels}")
-    measures = Measures()
+    measures = hf_model.Measures()
     compare_logits(model, dump, settings["sampling.seq_len"], task, measures)
     back = run_programs.returned(export, work, "back", {"data.shards": shards[task]})
     return measures, faults + cases.tensor_faults(cases.read_weights(export), cases.read_weights(back))

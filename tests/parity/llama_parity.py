@@ -1,14 +1,5 @@
 #!/usr/bin/env python3
-"""Llama, A3, Qwen2, Qwen3, LLaDA, Dream and the diffusion transformers of MDLM and BD3-LM with random weights, imported.
-
-For each of SHAPES: logits, losses and the gradient of every tensor on the first batch of the imported run's own text (parity_dump)
-must be those of foreign_networks.py, in fp32; logits of Llama and Qwen2 also those of transformers, where it has the shape. The
-export must hold the same tensors, bit for bit. Gradients are compared as those of the file's tensors: what a diffusion transformer
-folds is unfolded by the chain rule.
-
-Usage: llama_parity.py [FAMILY...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
-"""
+"""Llama, A3, Qwen2, Qwen3, LLaDA, Dream and the diffusion transformers of MDLM and BD3-LM with random weights, imported (README.md)."""
 import json
 import shutil
 import sys
@@ -23,7 +14,6 @@ import run_programs
 import torch
 import transformers
 import weights_parity
-from measures import Measures
 from safetensors.torch import save_file
 
 TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 1e-4
@@ -147,30 +137,29 @@ def swapped(gradient):
 
 def llama_gradients(config, facts):
     """{name in the file: gradient} from ours."""
-    ours, is_llada, found = hf_model.gradients_of(facts), config["model_type"] == "llada", {}
-    found["model.transformer.wte.weight" if is_llada else "model.embed_tokens.weight"] = ours["transformer.word_embedding.weight"]
-    found["model.query_embed"] = ours["transformer.mask_emb"] if foreign_networks.is_a3(config) else None
-    found["model.transformer.ln_f.weight" if is_llada else "model.norm.weight"] = ours["transformer.layer_norm.weight"]
-    found["model.transformer.ff_out.weight" if is_llada else "lm_head.weight"] = ours.get("lm_loss.weight")
+    ours, found = hf_model.gradients_of(facts), {}
+
+    def put(mine, module, layer=None, turn=lambda x: x, end=".weight"):
+        if mine in ours:
+            found[foreign_networks.named(config, module, layer) + end] = turn(ours[mine])
+
+    put("transformer.word_embedding.weight", "model.embed_tokens")
+    put("transformer.layer_norm.weight", "model.norm")
+    put("lm_loss.weight", "lm_head")
+    if foreign_networks.is_a3(config):
+        found["model.query_embed"] = ours["transformer.mask_emb"]
     for layer in range(foreign_networks.llama_sizes(config)[0]):
         p = f"transformer.layer.{layer}."
-        parts = {"input_layernorm.weight": ours[p + "rel_attn.layer_norm.weight"],
-                 "post_attention_layernorm.weight": ours[p + "ff.layer_norm.weight"],
-                 "self_attn.o_proj.weight": ours[p + "rel_attn.o"].flatten(1), "self_attn.o_proj.bias": ours.get(p + "rel_attn.o_bias")}
-        for kind in "qkv":
-            parts[f"self_attn.{kind}_proj.weight"] = swapped(ours[p + f"rel_attn.{kind}"])
-            parts[f"self_attn.{kind}_proj.bias"] = ours.get(p + f"rel_attn.{kind}_bias")
-            parts[f"self_attn.{kind}_norm.weight"] = ours.get(p + f"rel_attn.{kind}_norm.weight")
-        for theirs, mine in (("gate", "gate"), ("up", "layer_1"), ("down", "layer_2")):
+        put(p + "rel_attn.layer_norm.weight", "input_layernorm", layer)
+        put(p + "ff.layer_norm.weight", "post_attention_layernorm", layer)
+        for kind in "qkvo":
+            put(p + f"rel_attn.{kind}", f"self_attn.{kind}_proj", layer, (lambda x: x.flatten(1)) if kind == "o" else swapped)
+            put(p + f"rel_attn.{kind}_bias", f"self_attn.{kind}_proj", layer, end=".bias")
+            put(p + f"rel_attn.{kind}_norm.weight", f"self_attn.{kind}_norm", layer)
+        for mine, theirs in (("gate", "gate"), ("layer_1", "up"), ("layer_2", "down")):
             for end in (".weight", ".bias"):
-                parts[f"mlp.{theirs}_proj{end}"] = ours.get(p + f"ff.{mine}{end}")
-        for part, value in parts.items():
-            module, _, end = part.rpartition(".")
-            if is_llada and module in foreign_networks.LLADA_LAYER:
-                found[f"model.transformer.blocks.{layer}.{foreign_networks.LLADA_LAYER[module]}.{end}"] = value
-            elif not is_llada:
-                found[f"model.layers.{layer}.{part}"] = value
-    return {name: value for name, value in found.items() if value is not None}
+                put(p + f"ff.{mine}{end}", f"mlp.{theirs}_proj", layer, end=end)
+    return found
 
 
 def dit_gradients(config, facts, weights):
@@ -284,7 +273,7 @@ def imported(work, config, weights, shards):
 def compare_shape(config, work, shards):
     weights = drawn(config)
     back = imported(work, config, weights, shards)
-    measures, faults = Measures(), cases.tensor_faults(weights, cases.read_weights(back))
+    measures, faults = hf_model.Measures(), cases.tensor_faults(weights, cases.read_weights(back))
     if cases.read_config(back) != config:
         faults.append("config.json is another after import and export")
     run_programs.dump(work / "back-run", 1, work / "dump")

@@ -4,8 +4,6 @@ transformers carries that of 2.0; of 1.1 as restated here), gdeval.pl and trec_e
 
 Equal to the last bit: classification (macro F1 up to seven classes), everything of seqeval, SQuAD, gdeval and trec_eval. Correlations
 are within 4 * 2^-53 of the exact value, computed in fractions, and within scipy's own rounding of scipy's.
-
-Exit status: 0 they are, 77 a package or perl is missing.
 """
 import collections
 import functools

@@ -6,8 +6,6 @@ both logits of each pair, the loss and the last layer's states with our own on t
 objectives need a perm_mask: in denoising rows that are remembered do not see later text, in the permutation objective rows see what
 their order allows, and none but CLS sees CLS. CLS sees everything. Lastly the exported directory is imported into a run with the
 head, and back.
-
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import sys
 from functools import partial
@@ -18,7 +16,6 @@ import masks
 import run_programs
 import torch
 import xlnet_parity
-from measures import Measures
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 STEPS = xlnet_parity.STEPS
@@ -44,7 +41,7 @@ def load_classifier(export, faults):
 def compare(name, work, shards):
     settings = {**SETTINGS, **VARIANTS[name], "data.shards": shards["text"], "cpu.threads": 1}
     export, dump = run_programs.dumped_run(work, settings, STEPS, "--forward-only")
-    faults, measures, mems = [], Measures(), None
+    faults, measures, mems = [], hf_model.Measures(), None
     model = load_classifier(export, faults)
     classes = set()
     for t, facts in enumerate(hf_model.read_steps(dump, STEPS)):

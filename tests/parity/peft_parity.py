@@ -1,23 +1,12 @@
 #!/usr/bin/env python3
-"""Low-rank adapters here and in peft: 50 optimizer steps, and what is exported.
-
-For each of CASES transformers saves a model with random weights, which `anyorder import` reads, and `anyorder launch` trains adapters
-beside it on two ranks. peft is given the model as it was saved and the adapters that the run began with (`export --format peft`), and
-trains them on the same batches. Judged as in train_parity_compare.py: peft in double is exact, peft in fp32 with random roundings
-makes the samples. Then, of the trained adapters, each of these must be the same network: peft beside the saved model, merged by peft,
-merged by us for transformers and for load_anyorder.py, and `anyorder eval`. What has no adapter must be exported as it was imported.
-
-Usage: peft_parity.py [CASE...], some of them only.
-Exit status: 0 they agree, 1 they do not, 77 torch, transformers or peft is missing.
-"""
+"""Low-rank adapters here and in peft: 50 optimizer steps, and what is exported (README.md). Judged as in train_parity_compare.py."""
 import contextlib
 import json
 import math
 import sys
-import tempfile
 import types
 import typing
-from pathlib import Path
+from functools import partial
 from unittest import mock
 
 import cases
@@ -33,7 +22,6 @@ import train_parity_compare as comparison
 import train_parity_reference as reference
 import transformers
 import weights_parity
-from measures import Measures, print_header, print_table
 from safetensors.torch import load_file
 
 try:
@@ -214,7 +202,7 @@ def compare_named(work, batches, theirs, measures):
 @torch.no_grad()
 def compare_exports(work, case, shards, batches):
     """The network of the trained adapters, by every way that leads to it. Batches have equally many targets."""
-    model, measures = load_peft(work / "hf", work / "trained", case).eval(), Measures()
+    model, measures = load_peft(work / "hf", work / "trained", case).eval(), hf_model.Measures()
     theirs = [logits_of(model, facts, case.task) for facts in batches]
     if not case.task:
         compare_named(work, batches, theirs, measures)
@@ -265,26 +253,23 @@ def train_and_export(work, case, shards):
     return data
 
 
+def check_case(name, work, shards):
+    case = CASES[name]
+    data = train_and_export(work, case, shards)
+    batches = hf_model.read_steps(work / "batches", STEPS)
+    print(f"\n{name}: ", end="")
+    faults = [*initial_faults(work / "initial"), *compare_training(work, case, batches)]
+    measures = compare_exports(work, case, data, batches[:EVALUATED])
+    hf_model.print_header()
+    hf_model.print_table(name, measures)
+    return [*faults, *tensor_faults(work), *moved_faults(work), *measures.exceeding(LOGITS_BOUND, LOGITS_BOUND)]
+
+
 def main():
-    wanted = sys.argv[1:] or CASES
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()  # it warns of heads that the saved model does not have
     print(f"{hf_model.versions()}, peft {peft.__version__}")
-    faults = []
-    with tempfile.TemporaryDirectory() as temporary:
-        shards = cases.Shards(Path(temporary))
-        for name in wanted:
-            work, case = Path(tempfile.mkdtemp(dir=temporary)), CASES[name]
-            data = train_and_export(work, case, shards)
-            batches = hf_model.read_steps(work / "batches", STEPS)
-            print(f"\n{name}: ", end="")
-            found = list(initial_faults(work / "initial")) + compare_training(work, case, batches)
-            measures = compare_exports(work, case, data, batches[:EVALUATED])
-            print_header()
-            print_table(name, measures)
-            found += list(tensor_faults(work)) + list(moved_faults(work)) + measures.exceeding(LOGITS_BOUND, LOGITS_BOUND)
-            faults += [f"{name}: {fault}" for fault in found]
-    return run_programs.conclude(faults, f"{STEPS} steps and all exports agree")
+    return cases.check_each({name: partial(check_case, name) for name in sys.argv[1:] or CASES}, f"{STEPS} steps and all exports agree")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ may take more memory than launcher/huggingface/README.md says. Of the case LOGIT
 transformers in fp32. One layer of the 8B shapes takes 6 GB of memory and 20 GB of disk, and 2 minutes.
 
 Usage: released_shapes.py [--list] [--without-large] [NAME...], some of the cases only.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import json
 import shutil
@@ -24,7 +23,6 @@ import masks
 import run_programs
 import torch
 import transformers
-from measures import Measures, print_header, print_table
 from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers.modeling_utils import no_init_weights, shard_checkpoint
@@ -276,7 +274,7 @@ def main():
     wanted = [name for name in CASES if name not in LARGE] if arguments == ["--without-large"] else arguments or list(CASES)
     print(hf_model.versions())
     print("| model | tensors in files | import | export |\n|---|---|---|---|")
-    faults, measures = [], Measures()
+    faults, measures = [], hf_model.Measures()
     for name in wanted:
         work = Path(tempfile.mkdtemp())
         try:
@@ -286,8 +284,8 @@ def main():
         finally:
             shutil.rmtree(work)
     if measures.table():
-        print_header()
-        print_table(LOGITS, measures)
+        hf_model.print_header()
+        hf_model.print_table(LOGITS, measures)
     faults += measures.exceeding(TOLERANCE, TOLERANCE)
     return run_programs.conclude(faults, "every tensor and every key of config.json came back")
 

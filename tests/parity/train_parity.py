@@ -1,16 +1,11 @@
 #!/usr/bin/env python3
-"""The same 100 optimizer steps here and in torch must end in the same weights.
+"""The same 100 optimizer steps here and in torch must end in the same weights (README.md).
 
-Makes text, prepares it, trains a small model with `anyorder launch` on two ranks, with a checkpoint on the way, and trains
-transformers' XLNetLMHeadModel from the same exported weights on the same batches (train_parity_reference.py). Each side carries its
-own weights, moments and recurrence memory from step to step. What is compared, and how bounds come about: train_parity_compare.py.
-
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
+What is compared, and how bounds come about: train_parity_compare.py.
 """
 import sys
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 
 import cases
 import hf_model
@@ -18,13 +13,13 @@ import masks
 import train_parity_compare as comparison
 import train_parity_reference as reference
 import xlnet_parity
-from run_programs import conclude, dump, export, launch_on_two_ranks, prepare_text
+from run_programs import dump, export, launch_on_two_ranks
 
 STEPS = 100
 SETTINGS = {
     **xlnet_parity.SETTINGS,
     "model.num_layers": 2, "model.model_dim": 48, "model.num_heads": 3, "model.ffn_dim": 80,
-    "cpu.threads": 1, "checkpoint.every": STEPS // 2,
+    "cpu.threads": 1, "train.steps": STEPS, "checkpoint.every": STEPS // 2,
 }
 # Changes of each variant: of the optimizer, whose rate is one at which training is stable (where it
 # is not, fp32 parts from double within 100 steps, whoever computes: README.md), and of other
@@ -41,12 +36,12 @@ VARIANTS = {
 GRADIENT_BOUND = 2e-4
 
 
-def train_ours(folder, steps, optimizer, settings):
-    """On two ranks: a run of one step, one of `steps` steps, and the prepared batches."""
-    launch_on_two_ranks(folder, {**SETTINGS, **settings, **reference.settings(optimizer), "train.steps": steps})
+def train_ours(folder, optimizer, settings):
+    """On two ranks: a run of one step, one of all steps, and the prepared batches."""
+    launch_on_two_ranks(folder, {**SETTINGS, **settings, **reference.settings(optimizer)})
     export(folder / "run", folder / "trained")
-    dump(folder / "run", steps, folder / "batches", "--batches")
-    batches = hf_model.read_steps(folder / "batches", steps)
+    dump(folder / "run", STEPS, folder / "batches", "--batches")
+    batches = hf_model.read_steps(folder / "batches", STEPS)
     faults = []
     prepared = [masks.checked_inputs(step, facts, SETTINGS["sampling.reuse_len"], faults)
                 for step, facts in enumerate(batches)]
@@ -70,11 +65,11 @@ def export_faults(folder, run_state):
             yield f"{parameter} was exported with other values than the checkpoint has"
 
 
-def check_variant(name, folder, optimizer, settings):
+def check_variant(name, folder, shards):
     """Prints the table of one variant; what does not hold."""
-    folder.mkdir()
-    started = time.monotonic()
-    first, ours, prepared, faults = train_ours(folder, STEPS, optimizer, settings)
+    changes, settings = VARIANTS[name]
+    optimizer, started = {**reference.OPTIMIZER, **changes}, time.monotonic()
+    first, ours, prepared, faults = train_ours(folder, optimizer, {**settings, "data.shards": shards["text"]})
     exact, samples = comparison.judge(folder / "initial", prepared, optimizer)
     faults += list(export_faults(folder / "initial", first.state)) + list(export_faults(folder / "trained", ours.state))
     if not 0 < exact["clipped"] < STEPS:
@@ -86,19 +81,12 @@ def check_variant(name, folder, optimizer, settings):
     for who, state in [("ours", ours.state)] + [("fp32 torch", sample["state"]) for sample in samples[:1]]:
         distance, largest = comparison.total_distance("master", state, exact)
         print(f"  all weights, {who}: relative distance {distance:.1e}, largest difference {largest:.1e}")
-    return [f"{name}: {fault}" for fault in faults] + [f"{name}: {row}" for row in rows if not row.ratio <= 1]
+    return faults + [row for row in rows if not row.ratio <= 1]
 
 
 def main():
     print(hf_model.versions())
-    faults = []
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        shards = prepare_text(folder)
-        for number, (name, (optimizer, settings)) in enumerate(VARIANTS.items()):
-            optimizer = {**reference.OPTIMIZER, **optimizer}
-            faults += check_variant(name, folder / str(number), optimizer, {**settings, "data.shards": shards})
-    return conclude(faults, f"{STEPS} steps agree")
+    return cases.check_each({name: partial(check_variant, name) for name in VARIANTS}, f"{STEPS} steps agree")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,5 @@
 #!/usr/bin/env python3
-"""Every objective's network, exported as named tensors, in launcher/huggingface/load_anyorder.py: its numbers must be ours.
-
-For each line of CASES: trains a small run for a few steps, exports it, dumps what our network makes of the run's own batches
-(parity_dump) and asks the loader for the same.
-
-Usage: weights_parity.py [NAME...], some of the cases only.
-Exit status: 0 they agree, 1 they do not, 77 torch is missing.
-"""
+"""Every objective's network, exported as named tensors, in launcher/huggingface/load_anyorder.py: its numbers must be ours (README.md)."""
 import importlib.util
 import json
 import os
@@ -19,7 +12,6 @@ import hf_model
 import masks
 import run_programs
 import torch
-from measures import Measures
 
 STEPS = 2  # without memory, and with what the first left
 # As in xlnet_parity.py: what two orders of summation in fp32 make of two or three small layers.
@@ -234,7 +226,7 @@ def compare(name, objectives, work, shards):
     run_programs.launch(run_dir, {**SMALL, "data.shards": shards[task[0] if task else "text"], **differences}, config)
     export(run_dir, work / "weights")
     run_programs.dump(run_dir, STEPS, work / "dump", "--forward-only")
-    model, measures, memory = load.Anyorder(work / "weights"), Measures(), None
+    model, measures, memory = load.Anyorder(work / "weights"), hf_model.Measures(), None
     for facts in hf_model.read_steps(work / "dump", STEPS):
         if memory is None and "memory" in facts:  # before the first step: zeros, which are hidden
             memory = [torch.zeros_like(facts["memory"][:, 0])] * model.network["num_layers"]

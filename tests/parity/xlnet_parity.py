@@ -9,7 +9,6 @@ Usage: xlnet_parity.py [--base] [NAME...], some of the variants only.
 targets), forward only: one lane of each direction, three steps of text (no memory, 256 rows, 384
 rows). Weights are drawn three times as wide as published, so that attention is sharp, and trained
 for two steps. Needs 5 GB of memory and 3 GB of disk.
-Exit status: 0 they agree, 1 they do not, 77 torch or transformers is missing.
 """
 import os
 import sys
