@@ -79,9 +79,9 @@ class DisturbedRun:
             self.disturb()
         finally:
             faults = watch.close()
-            if self.launch.status() is None:
-                kill([self.launch.process.pid])
-                self.launch.process.wait()
+            if self.launch.poll() is None:
+                kill([self.launch.pid])
+                self.launch.wait()
         self.tally["checkpoints loaded"] += watch.looked_at
         faults += history.History(self.run, self.programs.reference, STEPS).check()
         faults += self.programs.audit(self.run, STEPS) + self.more_faults()

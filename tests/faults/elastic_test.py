@@ -59,12 +59,12 @@ def expect_damage_seen(programs, sound, reference):
 
 def stop_after(launch, step):
     while trained_steps(launch.run) < step:
-        if launch.status() is not None:
-            raise Failure("the run on %d ranks ended (status %s) before step %d" % (launch.ranks, launch.status(), step))
+        if launch.poll() is not None:
+            raise Failure("the run on %d ranks ended (status %s) before step %d" % (launch.ranks, launch.poll(), step))
         time.sleep(0.002)
-    launch.process.send_signal(signal.SIGTERM)
-    if launch.wait("SIGTERM") != 75:
-        raise Failure("exit status %d after SIGTERM" % launch.status())
+    launch.send_signal(signal.SIGTERM)
+    if launch.await_end("SIGTERM") != 75:
+        raise Failure("exit status %d after SIGTERM" % launch.poll())
 
 
 def main():
@@ -79,8 +79,8 @@ def main():
         launch = Launch(programs, elastic, ranks, settings, programs.work / "log")
         if i + 1 < len(RANKS):
             stop_after(launch, trained_steps(elastic) + STEPS_EACH)
-        elif launch.wait("the last part") != 0:
-            raise Failure("the last part ended with %d" % launch.status())
+        elif launch.await_end("the last part") != 0:
+            raise Failure("the last part ended with %d" % launch.poll())
     faults = history.History(elastic, alone, TOTAL).check()
     # What both read is what the sampler says, computed without either run.
     faults += programs.audit(alone, TOTAL) + programs.audit(elastic, TOTAL)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from programs import PATIENCE_S, Failure, Programs, json_lines, kill, processes, takes_signals, trained_steps
+from programs import PATIENCE_S, Failure, Launch, Programs, json_lines, kill, processes, takes_signals
 
 SKIPPED = 77
 # So many that no machine finishes before it is disturbed.
@@ -31,6 +31,11 @@ def require(condition, what):
         raise Failure(what)
 
 
+def skip(needs):
+    print("SKIPPED: needs %s" % needs)
+    sys.exit(SKIPPED)
+
+
 def await_true(condition, what):
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
@@ -42,7 +47,7 @@ class Bench:
     """A place for one case: its runs, its logs, and the shim's rules."""
 
     def __init__(self, programs, directory, shim):
-        self.programs, self.directory, self.shim = programs, directory, shim
+        self.programs, self.directory, self.shim, self.anyorder = programs, directory, shim, programs.anyorder
         self.run, self.log = directory / "run", directory / "log"
         self.launched, self.mounted, self.runs = [], [], set()
         shutil.rmtree(directory, ignore_errors=True)
@@ -56,19 +61,11 @@ class Bench:
             added["ANYORDER_CLOCK"] = str(clock)
         return {**os.environ, **added, **({"LD_PRELOAD": str(self.shim)} if added else {})}
 
-    def launch(self, settings=(), ranks=1, rules=(), clock=None, before=(), more=(), log=None, **popen):
-        """`before`: words in front of the command; `more`: at its end."""
+    def launch(self, settings=(), ranks=1, rules=(), clock=None, log=None, **how):
         self.runs.add(self.run)
-        command = [*before, *self.programs.launch_command(self.run, ranks, settings), *more]
-        log = log or self.log
-        with open(log, "ab") as out:
-            popen = {"stdout": out, "stderr": out, "start_new_session": True, **popen}
-            started = subprocess.Popen(command, stdin=subprocess.DEVNULL, env=self.environment(rules, clock), **popen)
+        started = Launch(self.programs, self.run, ranks, settings, log or self.log, env=self.environment(rules, clock), **how)
         self.launched.append(started)
         return started
-
-    def anyorder(self, *words):
-        return subprocess.run([self.programs.bin / "anyorder", *map(str, words)], capture_output=True, text=True)
 
     def ledger(self, event=None):
         return [r for r in json_lines(self.run / "ledger.jsonl") if event in (None, r["event"])]
@@ -77,22 +74,12 @@ class Bench:
         await_true(lambda: len(self.ledger("commit")) >= number, "%d commits; log: %s" % (number, self.text()))
 
     def await_end(self, launch, status):
-        try:
-            ended = launch.wait(PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            raise Failure("the launch does not end; log: %s" % self.text())
+        ended = launch.await_end("what should end with %d, log %s" % (status, self.log))
         require(ended == status, "the launch ended with %d, not %d: %s" % (ended, status, self.text()))
 
     def stop(self, launch):
         launch.send_signal(signal.SIGTERM)
         self.await_end(launch, 75)
-
-    def stop_when_resumed(self):
-        """The run as it is can be started and goes on."""
-        commits = len(self.ledger("commit"))
-        launch = self.launch(ENDLESS)
-        self.await_commits(commits + 1)
-        self.stop(launch)
 
     def mount_disk(self, directory, size):
         """An empty disk of `size` there, which only this process and what it starts can see. Ends
@@ -102,8 +89,7 @@ class Bench:
         directory.mkdir(exist_ok=True)
         if (ctypes.CDLL(None).unshare(clone_newns) != 0 or
                 any(subprocess.run(command, capture_output=True).returncode != 0 for command in commands)):
-            print("SKIPPED: needs root and a tmpfs")
-            sys.exit(SKIPPED)
+            skip("root and a tmpfs")
         self.mounted.append(directory)
 
     def text(self, log=None):
@@ -134,8 +120,7 @@ def other_machine():
     """Words that run a command where process numbers mean something else, as on another machine."""
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if os.geteuid() != 0 or subprocess.run([*words, "true"], capture_output=True).returncode != 0:
-        print("SKIPPED: needs root and process namespaces")
-        sys.exit(SKIPPED)
+        skip("root and process namespaces")
     return words
 
 
@@ -188,8 +173,7 @@ def cut_ledger(bench):
     full = {"call": "write", "path": "ledger.jsonl", "times": 2, "short": 40, "errno": ENOSPC}
     broken = bench.launch(["train.steps=30", "checkpoint.every=10"],
                           rules=[{**full, "program": "anyorder-train", "nth": 3}, {**full, "program": "anyorder", "nth": 3}])
-    status = broken.wait(PATIENCE_S)
-    require(status == 74, "the launch ended with %d: %s" % (status, bench.text()))
+    bench.await_end(broken, 74)
     done = bench.anyorder("status", "--run-dir", bench.run)
     require(done.returncode == 0 and "fragment" in done.stderr, "status: %s %s" % (done.returncode, done.stderr))
     bench.await_end(bench.launch(["train.steps=30", "checkpoint.every=10"]), 0)

@@ -162,28 +162,19 @@ int unlink(const char* path) { return Judge("unlink", path, -1, 0) < 0 ? -1 : RE
 static mode_t ModeOf(int flags, va_list arguments) {
   return flags & (O_CREAT | __O_TMPFILE) ? va_arg(arguments, mode_t) : 0;
 }
-#define DEFINE_OPEN(name)                                   \
-  int name(const char* path, int flags, ...) {              \
+#define DEFINE_OPEN(name, parameters, ...)                  \
+  int name parameters {                                     \
     va_list arguments;                                      \
     va_start(arguments, flags);                             \
     const mode_t mode = ModeOf(flags, arguments);           \
     va_end(arguments);                                      \
     if (Judge("open", path, -1, 0) < 0) return -1;          \
-    return REAL(name)(path, flags, mode);                   \
+    return REAL(name)(__VA_ARGS__, mode);                   \
   }
-DEFINE_OPEN(open)
-DEFINE_OPEN(open64)
-#define DEFINE_OPENAT(name)                                 \
-  int name(int directory, const char* path, int flags, ...) { \
-    va_list arguments;                                      \
-    va_start(arguments, flags);                             \
-    const mode_t mode = ModeOf(flags, arguments);           \
-    va_end(arguments);                                      \
-    if (Judge("open", path, -1, 0) < 0) return -1;          \
-    return REAL(name)(directory, path, flags, mode);        \
-  }
-DEFINE_OPENAT(openat)
-DEFINE_OPENAT(openat64)
+DEFINE_OPEN(open, (const char* path, int flags, ...), path, flags)
+DEFINE_OPEN(open64, (const char* path, int flags, ...), path, flags)
+DEFINE_OPEN(openat, (int directory, const char* path, int flags, ...), directory, path, flags)
+DEFINE_OPEN(openat64, (int directory, const char* path, int flags, ...), directory, path, flags)
 FILE* fopen(const char* path, const char* mode) {
   return Judge("open", path, -1, 0) < 0 ? NULL : REAL(fopen)(path, mode);
 }

@@ -63,8 +63,8 @@ class KilledRun(DisturbedRun):
             "all trainers after STAGED": trainers,
             "service": found.get("anyorder-ckptd", []),
             "mpirun": found.get("mpirun", []),
-            "launcher": [self.launch.process.pid],
-            "everything": [self.launch.process.pid] + sum((found.get(name, []) for name in ALL[1:]), []),
+            "launcher": [self.launch.pid],
+            "everything": [self.launch.pid] + sum((found.get(name, []) for name in ALL[1:]), []),
         }[planned.target]
         was_committed = self.staged is not None and self.staged["generation"] in self.committed_generations()
         hit = kill(victims)
@@ -82,7 +82,7 @@ class KilledRun(DisturbedRun):
             # What it had not committed yet dies with it.
             self.must_commit = [r for r in self.must_commit if r["generation"] in self.committed_generations()]
         if planned.target in ("launcher", "everything"):
-            self.launch.process.wait()
+            self.launch.wait()
             if self.random.random() < 0.5:
                 # With everything dead, what is visible now is what a power switch would leave to
                 # the next start, and it must load.
@@ -129,7 +129,7 @@ class KilledRun(DisturbedRun):
 
     def is_running(self):
         """Whether the run still is to be finished; starts it again where a person would have to."""
-        status = self.launch.status()
+        status = self.launch.poll()
         if status is None:
             return True
         if status == 93 and self.kills_since_commit >= 3:

@@ -38,14 +38,16 @@ class Programs:
         with open(corpus, "wb") as out:
             subprocess.run(["python3", HERE.parent / "launcher/make_text.py", "1"], stdout=out, check=True)
         shutil.rmtree(self.work / "shards", ignore_errors=True)
-        self.run([self.bin / "anyorder", "prep", "--input", corpus, "--output", self.work / "shards",
+        self.run([str(self.bin / "anyorder"), "prep", "--input", str(corpus), "--output", str(self.work / "shards"),
                   "--vocab-size", "300", "--no-filter", "--no-dedup"])
 
     def run(self, command):
-        done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
-            raise Failure("%s: exit status %d: %s" % (" ".join(str(c) for c in command), done.returncode, done.stdout[-2000:]))
-        return done.stdout
+            raise Failure("%s: exit status %d: %s" % (" ".join(command), done.returncode, done.stdout[-2000:]))
+
+    def anyorder(self, *words):
+        return subprocess.run([self.bin / "anyorder", *map(str, words)], capture_output=True, text=True)
 
     def launch_command(self, run, ranks, settings):
         command = [self.bin / "anyorder", "launch", "--config", HERE / "tiny.toml", "--run-dir", run, "--ranks", ranks,
@@ -56,9 +58,8 @@ class Programs:
 
     def verify(self, checkpoint):
         """(exit status, report) of reading every byte of a checkpoint."""
-        done = subprocess.run([self.bin / "anyorder", "inspect", checkpoint, "--verify", "--json"],
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        return done.returncode, done.stdout
+        done = self.anyorder("inspect", checkpoint, "--verify", "--json")
+        return done.returncode, done.stdout + done.stderr
 
     def state_digest(self, run, step):
         status, report = self.verify(run / "checkpoints" / ("step-%09d" % step))
@@ -69,8 +70,7 @@ class Programs:
     def audit(self, run, steps):
         """What the program's own judge of a run directory objects to; it knows of no undisturbed
         run, but samples every step anew."""
-        done = subprocess.run([self.bin / "anyorder", "inspect", run, "--ledger", "--json"],
-                              capture_output=True, text=True)
+        done = self.anyorder("inspect", run, "--ledger", "--json")
         if done.returncode not in (0, 65):
             return ["inspect --ledger ended with %d: %s" % (done.returncode, done.stderr)]
         report = json.loads(done.stdout)
@@ -80,24 +80,23 @@ class Programs:
         return faults
 
 
-class Launch:
-    """One `anyorder launch` in the background; its output goes to the end of `log`."""
+class Launch(subprocess.Popen):
+    """One `anyorder launch` in the background; its output goes to the end of `log`. `before`: words
+    in front of the command; `more`: at its end."""
 
-    def __init__(self, programs, run, ranks, settings, log):
+    def __init__(self, programs, run, ranks, settings, log, before=(), more=(), **popen):
         self.run, self.ranks = run, ranks
-        self.command = programs.launch_command(run, ranks, settings)
+        command = [*before, *programs.launch_command(run, ranks, settings), *more]
         with open(log, "ab") as out:
-            out.write(("\n$ %s\n" % " ".join(self.command)).encode())
+            out.write(("\n$ %s\n" % " ".join(command)).encode())
             out.flush()
-            self.process = subprocess.Popen(self.command, stdout=out, stderr=out, stdin=subprocess.DEVNULL, start_new_session=True)
-        self.started = time.monotonic()
+            popen = {"stdout": out, "stderr": out, "start_new_session": True, **popen}
+            super().__init__(command, stdin=subprocess.DEVNULL, **popen)
 
-    def status(self):
-        return self.process.poll()
-
-    def wait(self, what):
+    def await_end(self, what):
+        """Its exit status."""
         try:
-            return self.process.wait(PATIENCE_S)
+            return self.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
             raise Failure("%s: the launch did not end within %d s" % (what, PATIENCE_S))
 

@@ -49,7 +49,7 @@ class StoppedRun(DisturbedRun):
         where = trained_steps(self.run)
         sent = time.monotonic()
         if kill(pids, number) == 0:
-            self.launch.wait("a launch that nobody stopped")
+            self.launch.await_end("a launch that nobody stopped")
             return self.is_finished()
         self.note("%s to %s in %s, second: %s, step %d" % (number.name, receiver, phase, is_double, where))
         if is_double:
@@ -60,7 +60,7 @@ class StoppedRun(DisturbedRun):
             time.sleep(self.random.uniform(0.05, 0.4))
             waited = time.monotonic() - sent
             self.held.release()
-        status = self.launch.wait("a signal to %s in %s" % (receiver, phase))
+        status = self.launch.await_end("a signal to %s in %s" % (receiver, phase))
         seconds = time.monotonic() - sent
         self.tally["signals: %s, %s%s" % (phase, receiver, ", twice" if is_double else "")] += 1
         self.judge(status, seconds, is_double and receiver == "launcher", phase)
@@ -69,7 +69,7 @@ class StoppedRun(DisturbedRun):
         return status == 0
 
     def is_finished(self):
-        status = self.launch.wait("the end of the run")
+        status = self.launch.await_end("the end of the run")
         if status not in (0, 75):
             raise Failure("exit status %d" % status)
         return status == 0
@@ -81,8 +81,8 @@ class StoppedRun(DisturbedRun):
         seconds = self.random.uniform(0, 1.2)
         started = time.monotonic()
         is_killed = False
-        while self.launch.status() is None:
-            if not takes_signals(self.launch.process.pid):
+        while self.launch.poll() is None:
+            if not takes_signals(self.launch.pid):
                 time.sleep(0.002)
                 continue  # a signal to a program that has not begun simply ends it
             passed, steps, records = time.monotonic() - started, trained_steps(self.run), saves.new_records()
@@ -159,7 +159,7 @@ class StoppedRun(DisturbedRun):
 
     def receivers(self, receiver):
         if receiver == "launcher":
-            return [self.launch.process.pid]
+            return [self.launch.pid]
         ranks = processes(self.run).get("anyorder-train", [])
         return ranks[:] if receiver == "all ranks" else ranks[-1:]
 
