@@ -26,7 +26,6 @@ check() {
 }
 reported() { grep -qF -- "$1" "$out/report.md" || fail "report.md does not say '$1': $(cat "$out/report.md")"; }
 said() { grep -qF -- "$1" "$work/log" || fail "the terminal does not say '$1'"; }
-not_said() { ! grep -qF -- "$1" "$work/log" || fail "the terminal says '$1'"; }
 # Two files of less than 16 MiB come out, and nothing stays behind.
 expect_little_left() {
   [ "$(ls "$out")" = $'report.md\nreport.tgz' ] || fail "the folder of the report has $(ls "$out")"

@@ -67,12 +67,9 @@ start_ranks() {
   job=$!
 }
 
-# train_on_three [KEY=VALUE]...: the reference's configuration, changed, on h1, h2 and h3, until the
-# first commit.
+# train_on_three: the reference's configuration on h1, h2 and h3, until the first commit.
 train_on_three() {
-  local set
   mkdir -p "$run/.launch" && cp "$work/reference/config.toml" "$run/" || fail "no configuration"
-  for set in "$@"; do sed -i "s/^${set%%=*} = .*/${set%%=*} = ${set#*=}/" "$run/config.toml"; done
   start_services 1 1 h1 h2 h3
   start_ranks 1 1 h1 h2 h3
   await has_commit "$run"

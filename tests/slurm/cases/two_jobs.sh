@@ -5,8 +5,7 @@ submit_run
 first=$job
 await_commit
 second=$(submit --output="$work/$name/second.log" "$run/slurm/train.sbatch")
-over() { [ "$(job_field $second JobState)" = FAILED ]; }
-await over
+await_job $second FAILED
 [ "$(job_field $second ExitCode)" = 64:0 ] || fail "the second job ended with $(job_field $second ExitCode)"
 expect_text "in use by .*job $first" $name/second.log
 expect_finished
