@@ -27,7 +27,6 @@ struct FakeCublasLt {
   // What it was asked for.
   int num_products = 0;
   int num_sums = 0;
-  int num_searches = 0;
   int num_objects = 0;      // descriptions, layouts and preferences that are there
   int64_t num_runs = 0;     // of its products on the device
   double milliseconds = 0;  // that its algorithms took, for EmulatedDevice

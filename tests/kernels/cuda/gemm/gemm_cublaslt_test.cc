@@ -8,21 +8,25 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/philox.h"
 #include "core/base/whole_file.h"
 #include "kernels/arguments.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/reference/operations.h"
 #include "tests/emulated_gpu/runtime.h"
 #include "tests/kernels/cuda/gemm/fake_cublaslt.h"
+#include "tests/testing/forwarding_backend.h"
 #include "tests/testing/host_tensor.h"
+#include "tests/testing/staged_backend.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -55,6 +59,18 @@ struct Case {
   }
 };
 
+// The CUDA backend, but for its products.
+class EngineBackend final : public anyorder::testing::ForwardingBackend {
+ public:
+  using Product = std::function<void(const GemmArgs&)>;
+  EngineBackend(std::unique_ptr<Backend> inner, Product product)
+      : ForwardingBackend(std::move(inner)), product_(std::move(product)) {}
+  void Gemm(const GemmArgs& args, StreamView) override { product_(args); }
+
+ private:
+  const Product product_;
+};
+
 class GemmCublasLtTest : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 6;
@@ -71,67 +87,21 @@ class GemmCublasLtTest : public ::testing::Test {
   }
   // Another process, as far as tables are concerned.
   void Start() {
-    engine_ = CublasLtGemm::Create(*runtime_, lt_, options_).value();
+    engine_ = CublasLtGemm::Create(runtime_, lt_, options_).value();
     fake_.num_products = fake_.num_sums = 0;
   }
-  // The arguments with their tensors on the device; `back` is what comes back from there, in order
-  // of c, a_sum, b_sum.
-  std::vector<std::vector<double>> OnDevice(const GemmArgs& args) {
-    GemmArgs there = args;
-    std::vector<void*> blocks;
-    // All products of a batch, and what lies between them.
-    const auto whole = [&](auto view, int64_t step) {
-      if (view.is_null()) return view;
-      const int64_t elements = (args.batch.count - 1) * step + view.num_elements();
-      return decltype(view)(view.raw(), view.dtype(), {elements});
-    };
-    const auto send = [&](auto& view, int64_t step) {
-      if (view.is_null()) return;
-      const auto all = whole(view, step);
-      blocks.push_back(runtime_->AllocateDevice(all.num_bytes()).value());
-      Copy(all, blocks.back());
-      view = {blocks.back(), view.dtype(), view.shape()};
-    };
-    send(there.a, args.batch.a);
-    send(there.b, args.batch.b);
-    send(there.bias, args.batch.bias);
-    send(there.c, args.batch.c);
-    send(there.a_sum, args.batch.sum);
-    send(there.b_sum, args.batch.sum);
-    engine_->Run(there, runtime_->main_stream());
-    if (captures_) RunAsGraph(there);
-    std::vector<std::vector<double>> results;
-    results.push_back(Fetch(whole(there.c, args.batch.c)));
-    for (const TensorView& view : {there.a_sum, there.b_sum})
-      results.push_back(Fetch(whole(view, args.batch.sum)));
-    for (void* const block : blocks) runtime_->FreeDevice(block);
-    return results;
-  }
-  void RunAsGraph(const GemmArgs& there) {
-    const StreamView stream = runtime_->main_stream();
-    GraphView graph;
-    runtime_->BeginCapture(stream);
+  // What the staged backend, which lets tests call it with host memory, has on the device.
+  void RunOnDevice(const GemmArgs& there) {
+    const StreamView stream = runtime_.main_stream();
     engine_->Run(there, stream);
-    runtime_->EndCapture(stream, &graph);
-    runtime_->Launch(graph, stream);
-    runtime_->Synchronize(stream);
-    runtime_->DestroyGraph(graph);
-  }
-  void Copy(const ConstTensorView& host, void* device) {
-    void* const pinned = runtime_->AllocatePinned(host.num_bytes()).value();
-    std::memcpy(pinned, host.raw(), static_cast<size_t>(host.num_bytes()));
-    runtime_->CopyToDevice(pinned, device, host.num_bytes(), {});
-    runtime_->FreePinned(pinned);
-  }
-  std::vector<double> Fetch(const TensorView& device) {
-    if (device.is_null()) return {};
-    HostTensor host(device.dtype(), device.shape());
-    void* const pinned = runtime_->AllocatePinned(device.num_bytes()).value();
-    runtime_->CopyToHost(device.raw(), pinned, device.num_bytes(), {});
-    runtime_->Synchronize(runtime_->main_stream());
-    std::memcpy(host.view().raw(), pinned, static_cast<size_t>(device.num_bytes()));
-    runtime_->FreePinned(pinned);
-    return host.Values();
+    if (!captures_) return;
+    GraphView graph;
+    runtime_.BeginCapture(stream);
+    engine_->Run(there, stream);
+    runtime_.EndCapture(stream, &graph);
+    runtime_.Launch(graph, stream);
+    runtime_.Synchronize(stream);
+    runtime_.DestroyGraph(graph);
   }
 
   // One call, here and by the reference. The products of a batch have one b, and gaps between all
@@ -156,19 +126,19 @@ class GemmCublasLtTest : public ::testing::Test {
                      .batch = batch};
     if (of.has_bias) args.bias = bias.view().Slice(0, {kN});
     args.beta = of.beta;
-    args.c = c.view().Slice(0, {kM, kN});
-    if (of.sum == GemmSum::kA) args.a_sum = sum.view().Slice(0, {sums});
-    if (of.sum == GemmSum::kB) args.b_sum = sum.view().Slice(0, {sums});
-    CheckArguments(args);
-    const std::vector<std::vector<double>> results = OnDevice(args);
-    reference::Run(args);
-    const auto expect = [&](const std::vector<double>& found, const HostTensor& expected) {
-      std::vector<double> values = expected.Values();
-      values.resize(found.size());  // without the gap behind the last product
-      EXPECT_EQ(found, values) << of.ToString();
+    HostTensor expected_c = c, expected_sum = sum;
+    const auto write_to = [&](HostTensor& to_c, HostTensor& to_sum) {
+      args.c = to_c.view().Slice(0, {kM, kN});
+      if (of.sum == GemmSum::kA) args.a_sum = to_sum.view().Slice(0, {sums});
+      if (of.sum == GemmSum::kB) args.b_sum = to_sum.view().Slice(0, {sums});
+      CheckArguments(args);
     };
-    expect(results[0], c);
-    if (of.sum != GemmSum::kNone) expect(results[of.sum == GemmSum::kA ? 1 : 2], sum);
+    write_to(expected_c, expected_sum);
+    reference::Run(args);
+    write_to(c, sum);
+    staged_->Gemm(args, {});
+    EXPECT_EQ(c.Values(), expected_c.Values()) << of.ToString();
+    EXPECT_EQ(sum.Values(), expected_sum.Values()) << of.ToString();
   }
   // All that the contract has.
   template <typename Function>
@@ -223,11 +193,16 @@ class GemmCublasLtTest : public ::testing::Test {
   }
 
   FakeCublasLt& fake_ = TheFakeCublasLt();
-  const std::unique_ptr<Runtime> runtime_ =
+  // Until the backend has it.
+  std::unique_ptr<Runtime> made_ =
       emulation::MakeEmulatedRuntime({.schedule = {},
                                       .memory_bytes = int64_t{1} << 30,
                                       .fuses_sums = true,
                                       .milliseconds = &fake_.milliseconds});
+  Runtime& runtime_ = *made_;
+  const std::unique_ptr<Backend> staged_ = anyorder::testing::MakeStagedBackend(
+      std::make_unique<EngineBackend>(MakeCudaBackend(std::move(made_), {}).value(),
+                                      [this](const GemmArgs& there) { RunOnDevice(there); }));
   const CublasLt lt_ = anyorder::testing::FakeCublasLtFunctions();
   GemmOptions options_;
   bool captures_ = false;  // every product runs again, in a graph
@@ -333,7 +308,7 @@ TEST_F(GemmCublasLtTest, ATableBesideThatIsNotOfHereIsAnError) {
   fake_.version = 140000;
   std::filesystem::copy(options_.table, PathBeside());
   engine_.reset();
-  EXPECT_THAT(CublasLtGemm::Create(*runtime_, lt_, options_).status(),
+  EXPECT_THAT(CublasLtGemm::Create(runtime_, lt_, options_).status(),
               Fails(absl::IsFailedPrecondition, "move it away"));
   EXPECT_EQ(TextBeside(), TableText());
 }
