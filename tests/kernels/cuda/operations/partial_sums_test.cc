@@ -29,10 +29,7 @@ void SumKernel(Params p) {
 std::vector<float> Sums(const test::HostTensor& partials, uint64_t seed) {
   std::vector<float> sums(kColumns, std::numeric_limits<float>::quiet_NaN());
   emulation::SetSchedule({seed});
-  Launch(SumKernel,
-         {.blocks_x = CeilDivide(kColumns, kWarp),
-          .threads = kShareThreads,
-          .shared_bytes = kShareBytes},
+  Launch(SumKernel, ShapeOfSums(kColumns),
          Params{const_cast<test::HostTensor&>(partials).view().data<float>(), partials.shape()[0],
                 sums.data()},
          {});
