@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <ostream>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -63,6 +64,10 @@ struct AttentionCase : AttentionFrame {
   bool biases = true;
   bool segments = true;
   double dropout_rate = 0.0;
+
+  friend std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+    return out << c.name;
+  }
 
   void AddLane(const Slots& lane_content, const Slots& lane_query, const Slots& lane_keys) {
     content.push_back(lane_content);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -305,7 +304,7 @@ inline AttentionCase WithBias(AttentionCase c, int64_t low = -128, int64_t count
 
 // The objectives' visibility and whatever else sends an implementation another way; streams of
 // `length` slots where no objective says how many.
-inline std::vector<AttentionCase> MakeAllScenarios(int32_t length) {
+inline std::vector<AttentionCase> AllScenarios(int32_t length) {
   AttentionCase bias_beside_relative = XlnetCase(40, 70, 2, 64);
   bias_beside_relative.name = "xlnet with bias";
   bias_beside_relative.AddDistanceBias(-20, 70);
@@ -335,20 +334,12 @@ inline std::vector<AttentionCase> MakeAllScenarios(int32_t length) {
           SharedBy(2, WithBias(ShuffledKeysCase(), -30, 61))};
 }
 
-// The same, made once: every process of a test program asks for all their names.
-inline const std::vector<AttentionCase>& AllScenarios(int32_t length) {
-  static std::map<int32_t, std::vector<AttentionCase>> made;
-  std::vector<AttentionCase>& cases = made[length];
-  if (cases.empty()) cases = MakeAllScenarios(length);
-  return cases;
-}
-
-// "3_bidirectional", for the names of parameterised tests.
-inline std::string ScenarioName(size_t index, const AttentionCase& c) {
-  std::string name = std::to_string(index) + "_" + c.name;
+// "3_bidirectional", for GoogleTest's names of tests with a case for their parameter.
+inline constexpr auto kScenarioName = [](const auto& info) {
+  std::string name = std::to_string(info.index) + "_" + info.param.name;
   std::replace_if(
       name.begin(), name.end(), [](unsigned char x) { return std::isalnum(x) == 0; }, '_');
   return name;
-}
+};
 
 }  // namespace anyorder::kernels::testing

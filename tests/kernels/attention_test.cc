@@ -59,15 +59,12 @@ void ExpectAgreesEverywhere(AttentionCase c) {
   }
 }
 
-class AttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
+class AttentionScenarioTest : public ::testing::TestWithParam<AttentionCase> {};
 
-TEST_P(AttentionScenarioTest, Agrees) { ExpectAgreesEverywhere(AllScenarios(140)[GetParam()]); }
+TEST_P(AttentionScenarioTest, Agrees) { ExpectAgreesEverywhere(GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(All, AttentionScenarioTest,
-                         ::testing::Range<size_t>(0, AllScenarios(140).size()),
-                         [](const auto& info) {
-                           return ScenarioName(info.param, AllScenarios(140)[info.param]);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, AttentionScenarioTest, ::testing::ValuesIn(AllScenarios(140)),
+                         kScenarioName);
 
 TEST(AttentionTest, MoreKeysThanOneChunkWithAndWithoutBiasByDistance) {
   AttentionCase c = XlnetCase(517, 150, 1, 64);

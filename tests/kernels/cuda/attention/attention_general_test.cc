@@ -39,17 +39,12 @@ void ExpectAgreesEverywhere(AttentionCase c) {
   ExpectAgrees<BFloat16>(c, 22);
 }
 
-class GeneralAttentionScenarioTest : public ::testing::TestWithParam<size_t> {};
+class GeneralAttentionScenarioTest : public ::testing::TestWithParam<AttentionCase> {};
 
-TEST_P(GeneralAttentionScenarioTest, Agrees) {
-  ExpectAgreesEverywhere(AllScenarios(100)[GetParam()]);
-}
+TEST_P(GeneralAttentionScenarioTest, Agrees) { ExpectAgreesEverywhere(GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(All, GeneralAttentionScenarioTest,
-                         ::testing::Range<size_t>(0, AllScenarios(100).size()),
-                         [](const auto& info) {
-                           return ScenarioName(info.param, AllScenarios(100)[info.param]);
-                         });
+INSTANTIATE_TEST_SUITE_P(All, GeneralAttentionScenarioTest, ::testing::ValuesIn(AllScenarios(100)),
+                         kScenarioName);
 
 TEST(GeneralAttentionTest, ShuffledKeysOfMatrixHeads) {
   AttentionCase c = ShuffledKeysCase();
