@@ -16,6 +16,7 @@
 
 #include "core/base/check.h"
 #include "core/base/whole_file.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::fuzz {
 
@@ -48,36 +49,25 @@ T ValueOrDie(absl::StatusOr<T> value) {
 // A directory for parsers that read files, one per process, removed at its end.
 class ScratchDirectory {
  public:
-  ScratchDirectory() {
-    std::error_code missing;
-    // Memory where there is some: a target writes a file for each input.
-    const bool has_shm = std::filesystem::is_directory("/dev/shm", missing);
-    path_ = has_shm ? "/dev/shm/anyorder-fuzz-XXXXXX" : "/tmp/anyorder-fuzz-XXXXXX";
-    ANYORDER_CHECK(mkdtemp(path_.data()) != nullptr) << path_;
-  }
-  ~ScratchDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  ScratchDirectory(const ScratchDirectory&) = delete;
-  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
-
-  const std::string& path() const { return path_; }
+  const std::string& path() const { return directory_.path(); }
   std::string Load(const std::string& name) const {
-    return ValueOrDie(ReadWholeFile(path_ + "/" + name));
+    return ValueOrDie(ReadWholeFile(path() + "/" + name));
   }
   // Replaces the file's content; returns its path.
   std::string Store(const std::string& name, absl::string_view bytes) const {
-    const std::string path = path_ + "/" + name;
-    std::ofstream file(path, std::ios::binary | std::ios::trunc);
+    const std::string file_path = path() + "/" + name;
+    std::ofstream file(file_path, std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     file.close();
-    ANYORDER_CHECK(file.good()) << path;
-    return path;
+    ANYORDER_CHECK(file.good()) << file_path;
+    return file_path;
   }
 
  private:
-  std::string path_;
+  // Memory where there is some: a target writes a file for each input.
+  const TemporaryDirectory directory_{std::filesystem::is_directory("/dev/shm")
+                                          ? "/dev/shm/anyorder-fuzz-"
+                                          : "/tmp/anyorder-fuzz-"};
 };
 
 }  // namespace anyorder::fuzz

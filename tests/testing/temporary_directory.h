@@ -1,4 +1,4 @@
-// A fresh directory under the test's temporary one, removed at the end.
+// A fresh directory, under the test's temporary one unless said otherwise; removed at the end.
 
 #pragma once
 
@@ -12,7 +12,9 @@ namespace anyorder {
 
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() : path_(::testing::TempDir() + "anyorder-XXXXXX") {
+  // `begin`: of its path.
+  explicit TemporaryDirectory(const std::string& begin = ::testing::TempDir() + "anyorder-")
+      : path_(begin + "XXXXXX") {
     EXPECT_NE(mkdtemp(path_.data()), nullptr) << path_;
   }
   ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
