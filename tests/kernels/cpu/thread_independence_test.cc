@@ -1,45 +1,94 @@
 // The CPU backend's results have the same bits for 1, 2 and 3 threads: every operation, at sizes
 // that are cut into several pieces.
 
-#include <gtest/gtest.h>
+#include <array>
+#include <cstring>
+#include <utility>
 
-#include <functional>
-
-#include "kernels/backend.h"
-#include "tests/testing/host_tensor.h"
+#include "tests/kernels/backend_fixture.h"
+#include "tests/testing/forwarding_backend.h"
+#include "tests/testing/operation_arguments.h"
 
 namespace anyorder::kernels {
 namespace {
 
+using anyorder::testing::VisitArguments;
 using test::HostTensor;
 using test::RandomTensor;
 
-// An operation: from a backend to everything it wrote.
-using Operation = std::function<std::vector<HostTensor>(Backend&)>;
+std::unique_ptr<Backend> MakeCpu(int num_threads) {
+  return MakeCpuBackend({.num_threads = num_threads}).value();
+}
+
+// What an operation writes, as a visitor of its arguments.
+struct WrittenPlaces {
+  std::vector<std::pair<char*, int64_t>> places;
+
+  void In(auto&, int64_t = 0) {}
+  void Workspace(TensorView&) {}
+  void Out(TensorView& view, int64_t behind = 0) {
+    if (!view.is_null())
+      places.emplace_back(static_cast<char*>(view.raw()),
+                          view.num_bytes() + behind * SizeOf(view.dtype()));
+  }
+  template <typename T>
+  void Out(T*& object, int64_t count) {
+    places.emplace_back(reinterpret_cast<char*>(object), count * int64_t{sizeof(T)});
+  }
+
+  std::string Bytes() const {
+    std::string bytes;
+    for (const auto& [at, size] : places) bytes.append(at, static_cast<size_t>(size));
+    return bytes;
+  }
+  void Restore(const std::string& bytes) const {
+    const char* from = bytes.data();
+    for (const auto& [at, size] : places) {
+      std::memcpy(at, from, static_cast<size_t>(size));
+      from += size;
+    }
+  }
+};
+
+// Gives each operation to backends of 1, 2 and 3 threads, which must write the same.
+class ThreeCpus final : public anyorder::testing::ForwardingBackend {
+ public:
+  ThreeCpus() : ForwardingBackend(MakeCpu(1)) {}
+
+ private:
+  void Enqueue(const Operation& operation, StreamView stream) override {
+    std::visit(
+        [&](const auto* args) {
+          auto visited = *args;
+          WrittenPlaces written;
+          VisitArguments(visited, written);
+          const std::string before = written.Bytes();
+          EXPECT_FALSE(before.empty());
+          ForwardingBackend::Enqueue(args, stream);
+          const std::string expected = written.Bytes();
+          for (const auto& other : others_) {
+            written.Restore(before);
+            anyorder::testing::OperationCaller{*other, stream}(args);
+            EXPECT_TRUE(written.Bytes() == expected) << (other == others_[0] ? 2 : 3) << " threads";
+          }
+        },
+        operation);
+  }
+
+  const std::array<std::unique_ptr<Backend>, 2> others_ = {MakeCpu(2), MakeCpu(3)};
+};
 
 class ThreadIndependenceTest : public ::testing::TestWithParam<DType> {
  protected:
   DType dtype() const { return GetParam(); }
-
-  void Check(const Operation& operation) {
-    const auto one = MakeCpuBackend({.num_threads = 1}).value();
-    const std::vector<HostTensor> expected = operation(*one);
-    for (const int threads : {2, 3}) {
-      const auto backend = MakeCpuBackend({.num_threads = threads}).value();
-      const std::vector<HostTensor> actual = operation(*backend);
-      for (size_t i = 0; i < actual.size(); ++i)
-        EXPECT_TRUE(actual[i].SameBits(expected[i])) << threads << " threads, output " << i;
-    }
-  }
-
   HostTensor Random(Shape shape, uint64_t seed) const { return RandomTensor(dtype(), shape, seed); }
-  HostTensor Empty(Shape shape) const { return HostTensor(dtype(), shape); }
-  static HostTensor Gradient(Shape shape) { return HostTensor(DType::kFloat32, shape); }
 
   static constexpr int64_t kRows = 700;
   static constexpr int64_t kColumns = 130;
   const std::vector<int32_t> row_ids_ = test::RowIds(kRows);
   const Dropout dropout_ = MakeDropout(1, 2, 3, 0.1);
+  ThreeCpus cpus_;
+  const std::unique_ptr<Backend> reference_ = MakeReferenceBackend();
 };
 
 INSTANTIATE_TEST_SUITE_P(DTypes, ThreadIndependenceTest,
@@ -47,179 +96,85 @@ INSTANTIATE_TEST_SUITE_P(DTypes, ThreadIndependenceTest,
                          [](const auto& info) { return std::string(Name(info.param)); });
 
 TEST_P(ThreadIndependenceTest, Gemm) {
-  struct Size {
-    int64_t m, n, k;
-  };
   // The last: few blocks and a long sum, where a library would split the sum among its threads.
-  for (const Size s : {Size{300, 2100, 40}, Size{700, 260, 300}, Size{40, 50, 20000}}) {
+  for (const GemmSizes s :
+       {GemmSizes{300, 2100, 40}, GemmSizes{700, 260, 300}, GemmSizes{40, 50, 20000}}) {
     for (const bool transpose : {false, true}) {
-      Check([&](Backend& backend) {
-        const HostTensor a = Random(transpose ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
-        const HostTensor b = Random(transpose ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
-        HostTensor c = Gradient({s.m, s.n});
-        GemmArgs args = {.a = a.view(), .b = b.view()};
-        args.transpose_a = args.transpose_b = transpose;
-        args.c = c.view();
-        backend.Gemm(args, {});
-        return std::vector<HostTensor>{c};
-      });
+      const HostTensor a = Random(transpose ? Shape{s.k, s.m} : Shape{s.m, s.k}, 1);
+      const HostTensor b = Random(transpose ? Shape{s.n, s.k} : Shape{s.k, s.n}, 2);
+      HostTensor c(DType::kFloat32, {s.m, s.n});
+      cpus_.Gemm({.a = a.view(),
+                  .b = b.view(),
+                  .transpose_a = transpose,
+                  .transpose_b = transpose,
+                  .c = c.view()},
+                 {});
     }
   }
 }
 
 TEST_P(ThreadIndependenceTest, ColumnSum) {
-  Check([&](Backend& backend) {
-    const HostTensor x = Random({kRows, kColumns}, 1);
-    HostTensor y = Gradient({kColumns});
-    backend.ColumnSum({x.view(), 0.0f, y.view()}, {});
-    return std::vector<HostTensor>{y};
-  });
+  const HostTensor x = Random({kRows, kColumns}, 1);
+  HostTensor y(DType::kFloat32, {kColumns});
+  cpus_.ColumnSum({x.view(), 0.0f, y.view()}, {});
 }
 
 TEST_P(ThreadIndependenceTest, Pointwise) {
-  Check([&](Backend& backend) {
-    const HostTensor x = Random({kRows, kColumns}, 1);
-    HostTensor y = Empty(x.shape()), dx = Empty(x.shape()), dropped = Empty(x.shape());
-    backend.ActivationForward(
-        {Activation::kGeluTanh, x.view(), dropout_, row_ids_.data(), y.view()}, {});
-    backend.ActivationBackward(
-        {Activation::kGeluTanh, x.view(), y.view(), dropout_, row_ids_.data(), dx.view()}, {});
-    backend.DropoutApply({x.view(), dropout_, row_ids_.data(), dropped.view()}, {});
-    HostTensor gated = Empty(x.shape()), dgate = gated, dfactor = gated;
-    backend.ActivationForward(
-        {Activation::kSilu, x.view(), dropout_, row_ids_.data(), gated.view(), y.view()}, {});
-    backend.ActivationBackward({Activation::kSilu, x.view(), y.view(), dropout_, row_ids_.data(),
-                                dgate.view(), y.view(), dfactor.view()},
-                               {});
-    return std::vector<HostTensor>{y, dx, dropped, gated, dgate, dfactor};
-  });
+  const HostTensor x = Random({kRows, kColumns}, 1), factor = Random({kRows, kColumns}, 2);
+  HostTensor y = x, dx = x, dfactor = x;  // overwritten
+  cpus_.DropoutApply({x.view(), dropout_, row_ids_.data(), y.view()}, {});
+  cpus_.ActivationForward({Activation::kGeluTanh, x.view(), dropout_, row_ids_.data(), y.view()},
+                          {});
+  cpus_.ActivationBackward(
+      {Activation::kGeluTanh, x.view(), y.view(), dropout_, row_ids_.data(), dx.view()}, {});
+  cpus_.ActivationForward(
+      {Activation::kSilu, x.view(), dropout_, row_ids_.data(), y.view(), factor.view()}, {});
+  cpus_.ActivationBackward({Activation::kSilu, x.view(), y.view(), dropout_, row_ids_.data(),
+                            dx.view(), factor.view(), dfactor.view()},
+                           {});
 }
 
 TEST_P(ThreadIndependenceTest, LayerNorm) {
-  Check([&](Backend& backend) {
-    const HostTensor x = Random({kRows, kColumns}, 1);
-    const HostTensor gamma = Random({kColumns}, 2);
-    HostTensor sum = Empty(x.shape()), y = Empty(x.shape()), dx = y, dresidual = y;
-    HostTensor mean = Gradient({kRows}), rstd = mean;
-    HostTensor dgamma = Gradient({kColumns}), dbeta = dgamma;
-    backend.LayerNormForward({x.view(), x.view(), gamma.view(), gamma.view(), 1e-12f, dropout_,
-                              row_ids_.data(), sum.view(), mean.view(), rstd.view(), y.view()},
-                             {});
-    backend.LayerNormBackward(
-        {x.view(), sum.view(), mean.view(), rstd.view(), gamma.view(), dropout_, row_ids_.data(),
-         dx.view(), dresidual.view(), dgamma.view(), dbeta.view()},
-        {});
-    HostTensor rms_y = y, rms_dx = dx, rms_dgamma = dgamma;
-    backend.LayerNormForward({x.view(), x.view(), gamma.view(), ConstTensorView(), 1e-5f, dropout_,
-                              row_ids_.data(), sum.view(), TensorView(), rstd.view(), rms_y.view()},
-                             {});
-    backend.LayerNormBackward(
-        {x.view(), sum.view(), ConstTensorView(), rstd.view(), gamma.view(), dropout_,
-         row_ids_.data(), rms_dx.view(), TensorView(), rms_dgamma.view(), TensorView()},
-        {});
-    return std::vector<HostTensor>{sum,    mean,  rstd,  y,      dx,        dresidual,
-                                   dgamma, dbeta, rms_y, rms_dx, rms_dgamma};
-  });
+  CheckLayerNorm(cpus_, *reference_, {kRows, kColumns}, dtype());
 }
 
 TEST_P(ThreadIndependenceTest, Rotary) {
-  Check([&](Backend& backend) {
-    const HostTensor x = Random({kRows, kColumns}, 1);
-    const HostTensor angles = RandomTensor(DType::kFloat32, {kRows, 26}, 2);
-    HostTensor y = Empty(x.shape());
-    backend.RotaryApply({x.view(), angles.view(), /*inverse=*/true, y.view()}, {});
-    return std::vector<HostTensor>{y};
-  });
+  const HostTensor x = Random({kRows, kColumns}, 1);
+  const HostTensor angles = RandomTensor(DType::kFloat32, {kRows, 26}, 2);
+  HostTensor y = x;
+  cpus_.RotaryApply({x.view(), angles.view(), /*inverse=*/true, y.view()}, {});
 }
 
 TEST_P(ThreadIndependenceTest, Embedding) {
-  Check([&](Backend& backend) {
-    const HostTensor table = Random({9, kColumns}, 1);
-    const auto ids = test::RandomIds(kRows, 9, 2);
-    HostTensor y = Empty({kRows, kColumns});
-    HostTensor dtable = Gradient({9, kColumns});
-    backend.EmbeddingForward({table.view(), ids.data(), 2.0f, dropout_, row_ids_.data(), y.view()},
-                             {});
-    backend.EmbeddingBackward(
-        {y.view(), ids.data(), 2.0f, dropout_, row_ids_.data(), dtable.view()}, {});
-    return std::vector<HostTensor>{y, dtable};
-  });
+  CheckEmbedding(cpus_, *reference_, {kRows, kColumns}, dtype());
 }
 
 TEST_P(ThreadIndependenceTest, LinearCrossEntropy) {
-  Check([&](Backend& backend) {
-    constexpr int64_t kVocab = 3000;
-    const HostTensor x = Random({kRows, 16}, 1);
-    const HostTensor weight = Random({kVocab, 16}, 2);
-    const HostTensor bias = Random({kVocab}, 3);
-    const auto labels = test::RandomIds(kRows, kVocab, 4);
-    const std::vector<float> row_weights(kRows, 0.5f);
-    HostTensor loss = Gradient({kRows}), dx = Empty(x.shape());
-    HostTensor dweight = Gradient(weight.shape()), dbias = Gradient({kVocab});
-    HostTensor workspace(DType::kUint8,
-                         {backend.LinearCrossEntropyWorkspaceBytes(kRows, 16, kVocab, dtype())});
-    backend.LinearCrossEntropy(
-        {x.view(), weight.view(), bias.view(), labels.data(), row_weights.data(), loss.view(),
-         dx.view(), dweight.view(), dbias.view(), workspace.view()},
-        {});
-    return std::vector<HostTensor>{loss, dx, dweight, dbias};
-  });
+  CheckCrossEntropy(cpus_, *reference_, {kRows, 16}, 3000, dtype());
 }
 
+// Enough rows of one logit for several pieces.
 TEST_P(ThreadIndependenceTest, HeadLoss) {
-  for (const HeadLossKind kind : {HeadLossKind::kSoftmax, HeadLossKind::kSigmoid}) {
-    Check([&](Backend& backend) {
-      // Enough rows of one logit for several pieces.
-      const bool is_softmax = kind == HeadLossKind::kSoftmax;
-      const int64_t rows = is_softmax ? kRows : 40000;
-      const HostTensor logits = Random({rows, is_softmax ? kColumns : 1}, 1);
-      const auto labels = test::RandomIds(rows, 2, 2);
-      const std::vector<float> row_weights(rows, 0.5f);
-      HostTensor loss = Gradient({rows}), dlogits = Empty(logits.shape());
-      backend.HeadLoss({.kind = kind,
-                        .logits = logits.view(),
-                        .labels = labels.data(),
-                        .row_weights = row_weights.data(),
-                        .loss = loss.view(),
-                        .dlogits = dlogits.view()},
-                       {});
-      return std::vector<HostTensor>{loss, dlogits};
-    });
-  }
+  for (const MatrixSize size : {MatrixSize{kRows, kColumns}, MatrixSize{40000, 2}})
+    CheckHeadLoss(cpus_, *reference_, size, dtype());
 }
 
 TEST_P(ThreadIndependenceTest, FlatRanges) {
-  Check([&](Backend& backend) {
-    constexpr int64_t kCount = 200003;
-    const HostTensor grad = RandomTensor(DType::kFloat32, {kCount}, 1);
-    HostTensor master = grad, m = grad, v = Absolute(grad), weights = Empty({kCount});
-    AdamWArgs adamw = {.grad = grad.view(),
-                       .master = master.view(),
-                       .m = m.view(),
-                       .v = v.view(),
-                       .weights = weights.view(),
-                       .learning_rate = 0.01};
-    backend.AdamW(adamw, {});
-    HostTensor sums(DType::kFloat64, {(kCount + kNormBlockElements - 1) / kNormBlockElements});
-    backend.SumOfSquares(grad.view(), sums.view(), {});
-    HostTensor added = Empty({kCount}), cast = Empty({kCount});
-    backend.Add(weights.view(), weights.view(), added.view(), {});
-    backend.Cast(grad.view(), cast.view(), {});
-    return std::vector<HostTensor>{master, m, v, weights, sums, added, cast};
-  });
+  constexpr int64_t kCount = 200003;
+  CheckFlat(cpus_, *reference_, kCount, dtype());
+  const HostTensor x = RandomTensor(DType::kFloat32, {kCount}, 1);
+  HostTensor cast(dtype(), {kCount});
+  cpus_.Cast(x.view(), cast.view(), {});
 }
 
 TEST_P(ThreadIndependenceTest, Rows) {
-  Check([&](Backend& backend) {
-    const HostTensor x = Random({kRows, kColumns}, 1);
-    std::vector<int32_t> backwards(kRows);
-    for (int64_t r = 0; r < kRows; ++r) backwards[r] = static_cast<int32_t>(kRows - 1 - r);
-    HostTensor gathered = Empty(x.shape()), copied = Empty(x.shape()), scattered = x;
-    backend.GatherRows({x.view(), backwards.data(), kRows, false, gathered.view()}, {});
-    backend.GatherRows({x.view(), backwards.data(), kRows, true, scattered.view()}, {});
-    backend.CopyRows({x.view(), 0, kColumns, copied.view(), 0, kColumns, kRows, kColumns}, {});
-    return std::vector<HostTensor>{gathered, copied, scattered};
-  });
+  CheckRows(cpus_, {kRows, kColumns}, dtype());
+  const HostTensor x = Random({kRows, kColumns}, 1);
+  std::vector<int32_t> backwards(kRows);
+  for (int64_t r = 0; r < kRows; ++r) backwards[r] = static_cast<int32_t>(kRows - 1 - r);
+  HostTensor y = x;
+  for (const bool adds : {false, true})
+    cpus_.GatherRows({x.view(), backwards.data(), kRows, adds, y.view()}, {});
 }
 
 }  // namespace
