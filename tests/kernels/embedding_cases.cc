@@ -275,6 +275,16 @@ TEST_P(BackendTest, RowsOfWeightZeroHaveNoLossAndNoGradient) {
   EXPECT_TRUE(result.dbias.SameBits(in.dbias));
 }
 
+TEST_P(BackendTest, LinearCrossEntropyOfARowThatIsNotANumberIsNan) {
+  CrossEntropy in = MakeCrossEntropy(dtype(), 3, 16, 9, false);
+  in.row_weights.assign(3, 1.0f);
+  in.x.Set(16 + 5, double{NAN});
+  for (const bool gradients : {false, true}) {
+    const HostTensor loss = RunCrossEntropy(backend(), in, gradients).loss;
+    for (int64_t r = 0; r < 3; ++r) EXPECT_EQ(std::isnan(loss.At(r)), r == 1) << "row " << r;
+  }
+}
+
 // exp of these logits overflows unless the row's maximum is taken out first.
 TEST_P(BackendTest, LinearCrossEntropySurvivesLargeLogits) {
   CrossEntropy in = MakeCrossEntropy(dtype(), 2, 1, 3, false);

@@ -17,6 +17,9 @@ constexpr int64_t kColumns = 11;
 double WeightedSum(const HostTensor& values, const HostTensor& weights) {
   return test::WeightedSum(values.Values(), weights.Values());
 }
+double WeightedSum(const HostTensor& values, const std::vector<float>& weights) {
+  return test::WeightedSum(values.Values(), {weights.begin(), weights.end()});
+}
 
 class ReferenceGradientTest : public ::testing::Test {
  protected:
@@ -164,9 +167,7 @@ TEST_F(ReferenceGradientTest, LinearCrossEntropy) {
   args.loss = losses.view();
   const auto loss = [&] {
     backend_->LinearCrossEntropy(args, {});
-    double sum = 0;
-    for (int64_t r = 0; r < kRows; ++r) sum += row_weights[r] * losses.At(r);
-    return sum;
+    return WeightedSum(losses, row_weights);
   };
   HostTensor dx(kGradientType, x.shape()), dweight(kGradientType, weight.shape()),
       dbias(kGradientType, bias.shape());
@@ -203,9 +204,7 @@ TEST_F(ReferenceGradientTest, HeadLoss) {
     args.dlogits = {};
     const auto loss = [&] {
       backend_->HeadLoss(args, {});
-      double sum = 0;
-      for (int64_t r = 0; r < kRows; ++r) sum += row_weights[r] * losses.At(r);
-      return sum;
+      return WeightedSum(losses, row_weights);
     };
     ExpectGradient(logits, dlogits, loss, 100, "logits");
   };
