@@ -73,9 +73,6 @@ void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
 class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    auto file = testing::GoldenFile::Open(absl::StrCat("backbones/", GetParam().name));
-    ASSERT_TRUE(file.ok()) << file.status().message();
-    file_ = *std::move(file);
     const ModelConfig model = GetParam().Model();
     const Batch batch = MakeBatch(model);
     testing::ModelRunner runner(model, kVocab, batch.shape, *backend_);
@@ -94,9 +91,9 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     shape.content_readout = true;
     shape.next_sentence = model.next_sentence_head;
     Batch batch(shape);
-    batch.tokens = file_->Values<int32_t>("tokens");
-    batch.labels = file_->Values<int32_t>("labels");
-    batch.row_seg = batch.key_seg = file_->Values<int32_t>("segment");
+    batch.tokens = file_.Values<int32_t>("tokens");
+    batch.labels = file_.Values<int32_t>("labels");
+    batch.row_seg = batch.key_seg = file_.Values<int32_t>("segment");
     for (int64_t row = 0; row < kLanes * kLength; ++row) {
       const auto slot = static_cast<int32_t>(row % kLength);
       batch.row_ids[row] = batch.readout_rows[row] = static_cast<int32_t>(row);
@@ -108,7 +105,7 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
     if (model.global_projections) testing::AddGlobalSlots({{0, 7}, {0, 13}}, batch);
     for (int64_t lane = 0; lane < kLanes && shape.next_sentence; ++lane) {
       batch.summary_rows[lane] = static_cast<int32_t>(lane * kLength);
-      batch.summary_labels[lane] = file_->Values<int32_t>("follows")[lane];
+      batch.summary_labels[lane] = file_.Values<int32_t>("follows")[lane];
       batch.summary_weights[lane] = 1.0f;
     }
     return batch;
@@ -118,16 +115,16 @@ class BackboneGoldenTest : public ::testing::TestWithParam<Case> {
   // differences of nearly equal numbers, get ten times as much.
   const double tolerance_ = testing::RoundingTolerance(2, 64);
   std::unique_ptr<kernels::Backend> backend_ = kernels::MakeReferenceBackend();
-  std::unique_ptr<testing::GoldenFile> file_;
+  const testing::GoldenFile file_{absl::StrCat("backbones/", GetParam().name)};
   std::vector<ParameterInfo> layout_;
   testing::ModelRunner::Result result_;
 };
 
 TEST_P(BackboneGoldenTest, LossesAgree) {
-  file_->ExpectNear(result_.losses, "losses", tolerance_);
+  file_.ExpectNear(result_.losses, "losses", tolerance_);
   if (!GetParam().Model().next_sentence_head) return;
-  file_->ExpectNear(std::vector<double>{SumNamed("nsp_loss", result_.step.sums).sum},
-                    "summary_loss", tolerance_);
+  file_.ExpectNear(std::vector<double>{SumNamed("nsp_loss", result_.step.sums).sum}, "summary_loss",
+                   tolerance_);
 }
 
 TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
@@ -140,7 +137,7 @@ TEST_P(BackboneGoldenTest, GradientsOfEveryParameterAgree) {
     if (info.name == "transformer.mask_emb" || is_rounding) {
       EXPECT_LT(testing::Norm(ours), 1e-12) << info.name;
     } else {
-      file_->ExpectNear(ours, "gradient/" + info.name, 10 * tolerance_);
+      file_.ExpectNear(ours, "gradient/" + info.name, 10 * tolerance_);
     }
   }
 }

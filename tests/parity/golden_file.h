@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
+#include "core/base/check.h"
 #include "core/network/tensors/parameters.h"
 
 namespace anyorder::testing {
@@ -23,15 +23,8 @@ namespace anyorder::testing {
 class GoldenFile {
  public:
   // golden/NAME.safetensors.
-  static absl::StatusOr<std::unique_ptr<GoldenFile>> Open(const std::string& name) {
-    const char* const source = std::getenv("ANYORDER_SOURCE");
-    if (source == nullptr)
-      return absl::FailedPreconditionError("set ANYORDER_SOURCE to the root of the sources");
-    auto reader = ckpt::SafetensorsReader::Open(
-        absl::StrCat(source, "/tests/parity/golden/", name, ".safetensors"));
-    if (!reader.ok()) return reader.status();
-    return std::unique_ptr<GoldenFile>(new GoldenFile(*std::move(reader)));
-  }
+  explicit GoldenFile(const std::string& name)
+      : reader_(ckpt::SafetensorsReader::Open(PathOf(name)).value()) {}
 
   int64_t Number(const std::string& key) const {
     int64_t value = 0;
@@ -71,7 +64,11 @@ class GoldenFile {
   }
 
  private:
-  explicit GoldenFile(ckpt::SafetensorsReader reader) : reader_(std::move(reader)) {}
+  static std::string PathOf(const std::string& name) {
+    const char* const source = std::getenv("ANYORDER_SOURCE");
+    ANYORDER_CHECK(source != nullptr) << "set ANYORDER_SOURCE to the root of the sources";
+    return absl::StrCat(source, "/tests/parity/golden/", name, ".safetensors");
+  }
 
   ckpt::SafetensorsReader reader_;
 };

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/objective/objective.h"
+#include "tests/core/network/model_testing.h"
 #include "tests/parity/golden_file.h"
 #include "tests/parity/traced_network.h"
 #include "tests/testing/with_keys.h"
@@ -69,35 +70,26 @@ TextSample SampleOf(const GoldenFile& file, int64_t step, int64_t lane) {
 class GoldenTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    auto file = GoldenFile::Open(GetParam());
-    ASSERT_TRUE(file.ok()) << file.status().message();
-    file_ = *std::move(file);
-    model_ = ModelOf(*file_);
-    RunSteps(SamplingOf(*file_));
-  }
-
-  void RunSteps(const SamplingConfig& sampling) {
-    auto objective = MakeObjective("permutation_lm", model_, sampling);
-    ASSERT_TRUE(objective.ok()) << objective.status().message();
-    const int64_t lanes = file_->Number("lanes");
-    const BatchShape shape = (*objective)->Shape(lanes);
-    auto network = TracedNetwork::Create(model_, file_->Number("vocab_size"), shape, 1);
-    ASSERT_TRUE(network.ok()) << network.status().message();
-    const std::vector<float> weights = testing::HashedWeights((*network)->layout());
+    const auto objective = testing::MakeObjectiveOrDie("permutation_lm", model_, SamplingOf(file_));
+    const int64_t lanes = file_.Number("lanes");
+    const BatchShape shape = objective->Shape(lanes);
+    const auto network =
+        TracedNetwork::Create(model_, file_.Number("vocab_size"), shape, 1).value();
+    const std::vector<float> weights = testing::HashedWeights(network->layout());
     StepTrace trace;
     trace.memory.resize(
         static_cast<size_t>(lanes * model_.num_layers * model_.mem_len * model_.model_dim));
-    for (int64_t step = 0; step < file_->Number("steps"); ++step) {
+    for (int64_t step = 0; step < file_.Number("steps"); ++step) {
       Batch batch(shape);
       for (int64_t lane = 0; lane < lanes; ++lane)
-        (*objective)->BuildLane(SampleOf(*file_, step, lane), lane, batch);
-      trace = (*network)->Run(batch, weights, trace.memory, /*with_gradients=*/true);
+        objective->BuildLane(SampleOf(file_, step, lane), lane, batch);
+      trace = network->Run(batch, weights, trace.memory, /*with_gradients=*/true);
       Keep(step, trace);
     }
     // The file has the last step's alone.
-    for (const ParameterInfo& info : (*network)->layout().parameters()) {
+    for (const ParameterInfo& info : network->layout().parameters()) {
       const auto begin = trace.gradients.begin() + info.offset;
-      ours_[absl::StrCat(file_->Number("steps") - 1, ".gradient/", info.name)].assign(
+      ours_[absl::StrCat(file_.Number("steps") - 1, ".gradient/", info.name)].assign(
           begin, begin + info.shape.num_elements());
     }
   }
@@ -111,17 +103,17 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
     ours_[absl::StrCat(step, ".losses")] = trace.losses;
     if (model_.mem_len == 0) return;
     // Transformers has no memory yet where ours is hidden: its rows are the newest of ours.
-    const int64_t held = std::min(model_.mem_len, (step + 1) * (file_->Number("seq_len") / 2));
+    const int64_t held = std::min(model_.mem_len, (step + 1) * (file_.Number("seq_len") / 2));
     std::vector<float>& newest = ours_[absl::StrCat(step, ".memory")];
-    const int64_t matrices = file_->Number("lanes") * model_.num_layers;
+    const int64_t matrices = file_.Number("lanes") * model_.num_layers;
     for (int64_t matrix = 1; matrix <= matrices; ++matrix) {
       const auto end = trace.memory.begin() + matrix * model_.mem_len * model_.model_dim;
       newest.insert(newest.end(), end - held * model_.model_dim, end);
     }
   }
 
-  std::unique_ptr<GoldenFile> file_;
-  ModelConfig model_;
+  const GoldenFile file_{GetParam()};
+  const ModelConfig model_ = ModelOf(file_);
   std::map<std::string, std::vector<float>> ours_;  // by the file's names
 };
 
@@ -129,20 +121,20 @@ class GoldenTest : public ::testing::TestWithParam<const char*> {
 // difference of nearly equal numbers: ten times the tolerance.
 TEST_P(GoldenTest, EveryNumberAgrees) {
   const double tolerance = testing::RoundingTolerance(
-      model_.num_layers, std::max({model_.ffn_dim, model_.model_dim, file_->Number("seq_len")}));
+      model_.num_layers, std::max({model_.ffn_dim, model_.model_dim, file_.Number("seq_len")}));
   for (const auto& [name, values] : ours_)
-    file_->ExpectNear(values, name,
-                      absl::StrContains(name, "gradient/") ? 10 * tolerance : tolerance);
+    file_.ExpectNear(values, name,
+                     absl::StrContains(name, "gradient/") ? 10 * tolerance : tolerance);
   constexpr int64_t kBatchTensors = 4;  // tokens, segment, masked, order
   EXPECT_EQ(static_cast<int64_t>(ours_.size()),
-            file_->num_tensors() - kBatchTensors * file_->Number("steps"));
+            file_.num_tensors() - kBatchTensors * file_.Number("steps"));
 }
 
 // The made-up lanes include ones whose SEP was chosen, which then is no target.
 TEST_P(GoldenTest, UnusedSlotsHaveNoLoss) {
-  for (int64_t step = 0; step < file_->Number("steps"); ++step) {
+  for (int64_t step = 0; step < file_.Number("steps"); ++step) {
     const auto unused = std::ranges::count(ours_[absl::StrCat(step, ".losses")], 0.0f);
-    EXPECT_EQ(unused, step < file_->Number("lanes") ? 1 : 0) << step;
+    EXPECT_EQ(unused, step < file_.Number("lanes") ? 1 : 0) << step;
   }
 }
 
