@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -13,6 +12,7 @@
 #include "core/base/check.h"
 #include "data/dataset/dataset.h"
 #include "data/sampling/sampler.h"
+#include "tests/bench/options.h"
 #include "tests/data/dataset/dataset_files.h"
 
 namespace anyorder::data {
@@ -25,14 +25,13 @@ void Measure(const Dataset& dataset, SampleKind kind, const char* name, double s
   const SamplingConfig config;
   const auto sampler = Sampler::Create(dataset, config, kind, 1, kLanes);
   ANYORDER_CHECK_OK(sampler.status());
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
   double elapsed = 0;
   int64_t samples = 0;
   for (int64_t step = 0; elapsed < seconds; ++step) {
-    for (int64_t lane = 0; lane < kLanes; ++lane, ++samples)
-      ANYORDER_CHECK_OK((*sampler)->Sample(lane, step).status());
-    elapsed = std::chrono::duration<double>(Clock::now() - start).count();
+    elapsed += bench::SecondsOf([&] {
+      for (int64_t lane = 0; lane < kLanes; ++lane, ++samples)
+        ANYORDER_CHECK_OK((*sampler)->Sample(lane, step).status());
+    });
   }
   absl::PrintF(
       "{\"name\": \"%s\", \"seq_len\": %d, \"num_predict\": %d, \"lanes\": %d, "

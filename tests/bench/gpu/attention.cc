@@ -15,34 +15,22 @@ namespace anyorder::bench {
 namespace {
 
 // Milliseconds of each pass of one backward, by name.
-class PassTimes {
- public:
-  PassTimes(kernels::Backend& backend, Timer& timer) : backend_(backend), timer_(timer) {}
-
-  std::map<std::string, double> Of(const kernels::AttentionBackwardArgs& args) {
-    passes_.clear();
-    kernels::cuda::AttentionPassObserver() = [this](const char* pass, StreamView) { Mark(pass); };
-    backend_.AttentionBackward(args, {});
-    kernels::cuda::AttentionPassObserver() = nullptr;
-    backend_.Synchronize({});
-    std::map<std::string, double> times;
-    for (size_t i = 0; i + 1 < passes_.size(); ++i)
-      times[passes_[i]] += timer_.Milliseconds(static_cast<int>(i));
-    return times;
-  }
-
- private:
-  void Mark(const char* pass) {
-    const auto next = static_cast<int>(passes_.size());
-    if (next > 0) timer_.End(next - 1);
-    if (*pass != '\0') timer_.Begin(next);
-    passes_.emplace_back(pass);
-  }
-
-  kernels::Backend& backend_;
-  Timer& timer_;
-  std::vector<std::string> passes_;
-};
+std::map<std::string, double> PassTimes(Bench& bench, const kernels::AttentionBackwardArgs& args) {
+  std::vector<std::string> passes;
+  kernels::cuda::AttentionPassObserver() = [&](const char* pass, StreamView) {
+    const auto next = static_cast<int>(passes.size());
+    if (next > 0) bench.timer().End(next - 1);
+    if (*pass != '\0') bench.timer().Begin(next);
+    passes.emplace_back(pass);
+  };
+  bench.backend().AttentionBackward(args, {});
+  kernels::cuda::AttentionPassObserver() = nullptr;
+  bench.backend().Synchronize({});
+  std::map<std::string, double> times;
+  for (size_t i = 0; i + 1 < passes.size(); ++i)
+    times[passes[i]] += bench.timer().Milliseconds(static_cast<int>(i));
+  return times;
+}
 
 // Products that each pass runs, in units: a recomputes two of forward's and has three of its own.
 double UnitsOf(const std::string& pass) {
@@ -53,11 +41,11 @@ double UnitsOf(const std::string& pass) {
 
 void MeasurePasses(Bench& bench, const std::vector<std::unique_ptr<AttentionProblem>>& problems,
                    const std::string& suffix, const std::string& shape, double unit) {
-  PassTimes passes(bench.backend(), bench.timer());
   std::map<std::string, std::vector<double>> samples;
   for (int sample = 0; sample < bench.samples(); ++sample) {
     const AttentionProblem& problem = *problems[static_cast<size_t>(sample) % problems.size()];
-    for (const auto& [pass, ms] : passes.Of(problem.backward())) samples[pass].push_back(ms * 1e-3);
+    for (const auto& [pass, ms] : PassTimes(bench, problem.backward()))
+      samples[pass].push_back(ms * 1e-3);
   }
   for (const auto& [pass, seconds] : samples) {
     Case what{absl::StrCat("attention_backward_", pass, suffix), shape, Work::kFlops,

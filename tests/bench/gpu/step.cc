@@ -51,46 +51,6 @@ namespace {
 constexpr int kBatches = 4;  // different ones, in turn
 constexpr int kWarmUp = 3;
 
-// A network with its optimizer, and batches in turn.
-class PreparedStep {
- public:
-  static absl::StatusOr<std::unique_ptr<PreparedStep>> Create(kernels::Backend& backend,
-                                                              const XlnetSize& size, int64_t batch,
-                                                              double dropout) {
-    const ModelConfig model = ModelOf(size, dropout);
-    ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                     MakeObjective("permutation_lm", model, SamplingOf(size)));
-    auto prepared = std::make_unique<PreparedStep>();
-    ASSIGN_OR_RETURN(prepared->learner_, Learner::Create(model, size.vocab, objective->Shape(batch),
-                                                         /*seed=*/1, backend));
-    for (int step = 0; step < kBatches; ++step)
-      prepared->batches_.push_back(DrawBatch(*objective, size, batch, step));
-    return prepared;
-  }
-
-  // Seconds until the device is done.
-  double Run() {
-    const OptimizerConfig optimizer{.learning_rate = 1e-5, .decay = LearningRateDecay::kConstant};
-    const Batch& batch = batches_[static_cast<size_t>(steps_++ % kBatches)];
-    return SecondsOf([&] { loss_ = learner_->Step(batch, optimizer, /*train_steps=*/1); });
-  }
-
-  double loss() const { return loss_; }
-  // Whether every step so far was one of training.
-  absl::Status Check(const std::string& name) {
-    if (std::isfinite(loss_) && learner_->Updates() == steps_) return absl::OkStatus();
-    return absl::DataLossError(absl::StrFormat(
-        "%s: the loss is %g after %d updates in %d steps: this is no speed of training", name,
-        loss_, learner_->Updates(), steps_));
-  }
-
- private:
-  std::unique_ptr<Learner> learner_;
-  std::vector<Batch> batches_;
-  int64_t steps_ = 0;
-  double loss_ = 0;
-};
-
 std::string ShapeOf(const XlnetSize& size, int64_t batch) {
   return absl::StrFormat("B%d T%d M%d P%d", batch, size.length, size.memory, size.targets);
 }
@@ -114,18 +74,36 @@ void PrintStep(Bench& bench, const std::string& name, const XlnetSize& size, int
       flops / kPeak, flops / kReachable, loss));
 }
 
-// Steps between the marks, after some to get warm.
+// Steps between the marks, after some to get warm; each lasts until the device is done.
 absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& size, int64_t batch,
                        double dropout, int samples, const ProfilerMarks& marks) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<PreparedStep> step,
-                   PreparedStep::Create(bench.backend(), size, batch, dropout));
-  for (int i = 0; i < kWarmUp; ++i) step->Run();
+  const ModelConfig model = ModelOf(size, dropout);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                   MakeObjective("permutation_lm", model, SamplingOf(size)));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<Learner> learner,
+      Learner::Create(model, size.vocab, objective->Shape(batch), /*seed=*/1, bench.backend()));
+  std::vector<Batch> batches;
+  for (int i = 0; i < kBatches; ++i) batches.push_back(DrawBatch(*objective, size, batch, i));
+  const OptimizerConfig optimizer{.learning_rate = 1e-5, .decay = LearningRateDecay::kConstant};
+  int64_t steps = 0;
+  double loss = 0;
+  const auto run = [&] {
+    const Batch& next = batches[static_cast<size_t>(steps++ % kBatches)];
+    return SecondsOf([&] { loss = learner->Step(next, optimizer, /*train_steps=*/1); });
+  };
+  for (int i = 0; i < kWarmUp; ++i) run();
   std::vector<double> seconds;
   marks.begin();
-  for (int sample = 0; sample < samples; ++sample) seconds.push_back(step->Run());
+  for (int sample = 0; sample < samples; ++sample) seconds.push_back(run());
   marks.end();
-  RETURN_IF_ERROR(step->Check(name));
-  PrintStep(bench, name, size, batch, seconds, step->loss());
+  const int64_t updates = learner->Updates();
+  if (!std::isfinite(loss) || updates != steps) {
+    return absl::DataLossError(absl::StrFormat(
+        "%s: the loss is %g after %d updates in %d steps: this is no speed of training", name, loss,
+        updates, steps));
+  }
+  PrintStep(bench, name, size, batch, seconds, loss);
   return absl::OkStatus();
 }
 
