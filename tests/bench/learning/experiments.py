@@ -64,11 +64,10 @@ def output_of(command):
     return done.stdout
 
 
-def bench_job(setting, key, program, arguments, labels=None):
+def bench_job(setting, key, program, arguments):
     """A program of this folder; its JSON lines are the records."""
     def run():
-        lines = output_of([setting.binaries / program, *arguments]).splitlines()
-        return [json.loads(line) | (labels or {}) for line in lines]
+        return [json.loads(line) for line in output_of([setting.binaries / program, *arguments]).splitlines()]
     return Job(f"{key} {program} {' '.join(map(str, arguments))}", run)
 
 
@@ -104,13 +103,10 @@ def longer(setting):
             yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
 
 
-def shards(setting):
-    return ["--train", setting.out / "text/train", "--heldout", setting.out / "text/heldout"]
-
-
 def unigram(setting):
     for spans in ("subword", "single"):
-        yield bench_job(setting, "unigram", "unigram_bench", [*shards(setting), "--spans", spans])
+        yield bench_job(setting, "unigram", "unigram_bench", ["--train", setting.out / "text/train", "--heldout",
+                                                              setting.out / "text/heldout", "--spans", spans])
 
 
 def train(setting, config, name, seed, steps, values):

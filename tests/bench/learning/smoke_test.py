@@ -6,7 +6,6 @@
 
 import json
 import math
-import random
 import subprocess
 import sys
 import tempfile
@@ -15,15 +14,7 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import tables  # noqa: E402
 
-
-def write_corpus(path):
-    """24 documents of a made-up language: words of few syllables, frequent ones first."""
-    draw = random.Random(1)
-    syllables = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(400)]
-    weights = [1 / (i + 1) for i in range(len(words))]
-    sentence = lambda: " ".join(draw.choices(words, weights, k=draw.randint(5, 15))).capitalize() + " ."
-    path.write_text("\n\n".join("\n".join(sentence() for _ in range(60)) for _ in range(24)) + "\n")
+MAKE_TEXT = Path(__file__).resolve().parents[2] / "launcher/make_text.py"
 
 
 def expect(condition, what):
@@ -105,7 +96,8 @@ def check_text(records):
 def main():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        write_corpus(folder / "corpus.txt")
+        with open(folder / "corpus.txt", "wb") as corpus:
+            subprocess.run([sys.executable, MAKE_TEXT, "1", "120", "400"], stdout=corpus, check=True)
         command = [sys.executable, sys.argv[1], "--corpus", folder / "corpus.txt", "--out", folder / "out", "--smoke", "--seeds",
                    "1", "--jobs", "2"]
         subprocess.run(command, check=True)
