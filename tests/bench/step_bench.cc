@@ -125,20 +125,6 @@ struct Preset {
   int64_t batch = 2;
 };
 
-// Four layers of a causal Llama with groups of two query heads, as peers/llama_cpu.py has them.
-Preset LlamaPreset() {
-  Preset preset;
-  preset.objective = "gpt";
-  ModelConfig& model = preset.model;
-  testing::MakeLlama(model);
-  testing::SetKeys(
-      "num_layers = 4, model_dim = 512, num_heads = 8, num_kv_heads = 4, head_dim = 64, ffn_dim = "
-      "1408, readout_dropout = false, mem_len = 0",
-      model);
-  preset.sampling.bidirectional = false;
-  return preset;
-}
-
 absl::StatusOr<Preset> MakePreset(const Options& options) {
   Preset preset;
   if (options.preset == "tiny") {
@@ -149,7 +135,14 @@ absl::StatusOr<Preset> MakePreset(const Options& options) {
     preset.vocab_size = 8000;
     preset.batch = 8;
   } else if (options.preset == "llama") {
-    preset = LlamaPreset();
+    // Four layers with groups of two query heads, as peers/llama_cpu.py has them.
+    preset.objective = "gpt";
+    testing::MakeLlama(preset.model);
+    testing::SetKeys(
+        "num_layers = 4, model_dim = 512, num_heads = 8, num_kv_heads = 4, head_dim = 64, "
+        "ffn_dim = 1408, readout_dropout = false, mem_len = 0",
+        preset.model);
+    preset.sampling.bidirectional = false;
   } else if (options.preset != "base") {
     return absl::InvalidArgumentError("--preset must be tiny, base or llama");
   }
