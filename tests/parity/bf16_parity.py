@@ -37,7 +37,7 @@ def computed(config, weights, facts, dtype, model=None, autocast=False):
         leaves = {name: tensor.to(dtype).requires_grad_() for name, tensor in weights.items()}
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
             logits = foreign_networks.network(config)(config, leaves, tokens, causal)
-    logits = foreign_networks.wide(logits).reshape(-1, llama_parity.VOCAB)[facts["readout_rows"].long()]
+    logits = hf_model.readout(foreign_networks.wide(logits), facts)
     losses = hf_model.weighted_losses(logits, facts["labels"].long(), torch.ones_like(facts["weights"]))
     (losses * facts["weights"]).sum().backward()
     return results(logits, losses, {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}, facts)

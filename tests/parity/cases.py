@@ -100,4 +100,5 @@ def tensor_faults(before, after):
 
 def config_faults(before, after):
     """What two config.json do not say alike."""
-    return [f"config.json: {key} is {after.get(key)}" for key, value in before.items() if value != after.get(key)]
+    return [f"config.json: {key} is {after.get(key)!r}, not {value!r}" for key, value in before.items()
+            if key not in after or value != after[key]]

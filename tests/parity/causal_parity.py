@@ -100,14 +100,14 @@ def compare_steps(model, dump, memory, adaptive=None):
     weights in load_anyorder.py, for what the dump does not have."""
     measures, words = hf_model.Measures(), None
     for facts in hf_model.read_steps(dump, STEPS):
-        tokens, rows = facts["input"].long(), facts["readout_rows"].long()
+        tokens = facts["input"].long()
         if is_recurrent(model):
             logits, memory = recurrent_logits(model, tokens, memory)
             measures.add("memory", facts["memory"], torch.stack(memory).permute(2, 0, 1, 3))
         else:
             masks.expect_text_order(facts)
             logits = model(tokens).logits
-        logits = logits.reshape(-1, VOCAB)[rows]
+        logits = hf_model.readout(logits, facts)
         if "logits" in facts:
             ours = facts["logits"] if not is_recurrent(model) else facts["logits"].log_softmax(-1)
             measures.add("logits", ours, logits)
@@ -140,7 +140,7 @@ def compare_model(name, work, shards):
     adaptive = None
     if is_recurrent(model) and model.config.cutoffs:
         weights_parity.export(work / "run", work / "ours")
-        adaptive = weights_parity.loader().Anyorder(work / "ours")
+        adaptive = weights_parity.load_anyorder.Anyorder(work / "ours")
     return compare_steps(model, work / "dump", None, adaptive), faults + difference(work / "again", work / "hf")
 
 

@@ -95,16 +95,10 @@ def data_of(architecture, shape):
 
 
 def random_model(architecture, settings, shape):
-    if data_of(architecture, shape) in ("classification", "entailment", "similarity"):
-        settings = {**settings, "num_labels": 1 if shape == 4 else 3}
-        if shape == 4:
-            settings["problem_type"] = "regression"
-    if data_of(architecture, shape) == "multiple_choice":
-        settings = {**settings, "num_choices": 3}
-    if data_of(architecture, shape) == "token_classification":
-        settings = {**settings, "num_labels": 3}
+    of_task = {"multiple_choice": {"num_choices": 3}, "similarity": {"num_labels": 1, "problem_type": "regression"}, "span_extraction": {}}
+    head = of_task.get(data_of(architecture, shape), {"num_labels": 3})
     kind = getattr(transformers, architecture)
-    return cases.random_model(lambda: kind(kind.config_class(**settings)), seed=shape)
+    return cases.random_model(lambda: kind(kind.config_class(**settings, **head)), seed=shape)
 
 
 def sequences_of(facts, length):

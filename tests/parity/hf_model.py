@@ -64,6 +64,17 @@ def weighted_losses(logits, labels, weights):
     return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none") * weights
 
 
+def readout(everywhere, facts):
+    """Of the logits of all rows those of the batch's targets."""
+    return everywhere.reshape(-1, everywhere.shape[-1])[facts["readout_rows"].long()]
+
+
+def add_logits(measures, quantity, facts, theirs):
+    """Of the targets that count."""
+    used = (facts["weights"] != 0)[..., None]
+    measures.add(quantity, facts["logits"] * used, theirs * used)
+
+
 def gradients_of(facts):
     """Ours, by parameter."""
     return {name.removeprefix("gradient/"): value for name, value in facts.items() if name.startswith("gradient/")}

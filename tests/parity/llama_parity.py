@@ -226,20 +226,17 @@ def text_of(config, facts):
 
 def one_stream_logits(config, leaves, facts):
     tokens, causal = text_of(config, facts)
-    everywhere = foreign_networks.network(config)(config, leaves, tokens, causal)
-    return everywhere.reshape(-1, VOCAB)[facts["readout_rows"].long()]
+    return hf_model.readout(foreign_networks.network(config)(config, leaves, tokens, causal), facts)
 
 
 def compare_numbers(config, weights, dump, measures):
     facts, = hf_model.read_steps(dump, 1)
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in weights.items()}
     logits = (two_stream_logits if foreign_networks.is_a3(config) else one_stream_logits)(config, leaves, facts)
-    used = (facts["weights"] != 0)[..., None]
-    measures.add("logits", facts["logits"] * used, logits * used)
-    losses = hf_model.weighted_losses(logits, facts["labels"].long(), facts["weights"])
-    measures.add("losses", facts["losses"] * (facts["weights"] != 0), hf_model.weighted_losses(
-        logits, facts["labels"].long(), (facts["weights"] != 0).float()))
-    losses.sum().backward()
+    hf_model.add_logits(measures, "logits", facts, logits)
+    losses, used = hf_model.weighted_losses(logits, facts["labels"].long(), 1), facts["weights"] != 0
+    measures.add("losses", facts["losses"] * used, losses * used)
+    (losses * facts["weights"]).sum().backward()
     gradients = file_gradients(config, facts, weights)
     for name, leaf in leaves.items():
         if name in gradients:
@@ -249,8 +246,8 @@ def compare_numbers(config, weights, dump, measures):
     with torch.no_grad():
         theirs = transformers_model(config, weights)
         if theirs is not None:
-            measures.add("logits of transformers", facts["logits"] * used,
-                         theirs(facts["input"].long()).logits.reshape(-1, VOCAB)[facts["readout_rows"].long()] * used)
+            logits = hf_model.readout(theirs(facts["input"].long()).logits, facts)
+            hf_model.add_logits(measures, "logits of transformers", facts, logits)
 
 
 @torch.no_grad()
@@ -258,9 +255,8 @@ def compare_loader(work, measures):
     """What load_anyorder.py makes of the same run under our names."""
     weights_parity.export(work / "back-run", work / "named")
     facts, = hf_model.read_steps(work / "dump", 1)
-    logits = weights_parity.readout_logits(weights_parity.loader().Anyorder(work / "named"), facts)
-    used = (facts["weights"] != 0)[..., None]
-    measures.add("logits of load_anyorder.py", facts["logits"] * used, logits * used)
+    logits = weights_parity.readout_logits(weights_parity.load_anyorder.Anyorder(work / "named"), facts)
+    hf_model.add_logits(measures, "logits of load_anyorder.py", facts, logits)
 
 
 def imported(work, config, weights, shards):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Low-rank adapters here and in peft: 50 optimizer steps, and what is exported (README.md). Judged as in train_parity_compare.py."""
+"""Low-rank adapters here and in peft: 50 optimizer steps, and what is exported (README.md). Judged as in train_parity.py."""
 import contextlib
 import json
 import math
@@ -18,7 +18,7 @@ import llama_parity
 import masks
 import run_programs
 import torch
-import train_parity_compare as comparison
+import train_parity as comparison
 import train_parity_reference as reference
 import transformers
 import weights_parity
@@ -107,8 +107,7 @@ def logits_of(model, facts, task):
     if task:
         return model(**heads_parity.inputs_for(model, facts, llama_parity.SETTINGS["sampling.seq_len"])).logits
     masks.expect_text_order(facts)
-    logits = model(input_ids=facts["input"].long()).logits
-    return logits.reshape(-1, logits.shape[-1])[facts["readout_rows"].long()]
+    return hf_model.readout(model(input_ids=facts["input"].long()).logits, facts)
 
 
 def loss_of(model, facts, task):
@@ -139,7 +138,7 @@ def judge(work, case, batches):
 
 
 def compare_training(work, case, batches):
-    """Rows of train_parity_compare.py. The losses of all steps also count as one tensor, with its bound."""
+    """Rows of train_parity.py. The losses of all steps also count as one tensor, with its bound."""
     exact, samples = judge(work, case, batches)
     metrics = run_programs.metrics(work / "run")
     weights = load_file(work / "trained/adapter_model.safetensors")
@@ -194,7 +193,7 @@ def tensor_faults(work):
 @torch.no_grad()
 def compare_named(work, batches, theirs, measures):
     """What load_anyorder.py makes of the merged weights under our names."""
-    model = weights_parity.loader().Anyorder(work / "named")
+    model = weights_parity.load_anyorder.Anyorder(work / "named")
     for facts, logits in zip(batches, theirs):
         measures.add("logits, merged for load_anyorder.py", weights_parity.readout_logits(model, facts), logits)
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import cases
 import families_parity
 import foreign_networks
 import hf_model
@@ -54,6 +55,8 @@ LLADA_8B = dict(
     include_qkv_bias=False, weight_tying=False, mask_token_id=126336, eos_token_id=126081, pad_token_id=126081, torch_dtype="bfloat16")
 DIT_SMALL = dict(hidden_dim=768, cond_dim=128, n_blocks=12, n_heads=12, vocab_size=50258, model_length=1024, dropout=0.1,
                  time_conditioning=False, return_dict=False, torch_dtype="float32")
+BERT_LARGE = dict(hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=30522)
+ROBERTA_LARGE = BERT_LARGE | dict(vocab_size=50265, type_vocab_size=1, max_position_embeddings=514, layer_norm_eps=1e-5)
 LARGE = ("Llama-3.1-8B, one layer", "A3 on Llama-3.1-8B, one layer", "Qwen2-7B, one layer", "Dream-7B, one layer",
          "LLaDA-8B, one layer", "Qwen3-0.6B", LOGITS)
 # name: class of transformers and its settings, or None and a whole config.json.
@@ -72,14 +75,9 @@ CASES = {
     "BD3-LM": (None, DIT_SMALL | dict(model_type="bd3lm", architectures=["BD3LM"], block_size=4, causal=False, adaln=True,
                                       cross_attn=True, attn_backend="flex")),
     "XLNet-Large, one layer": ("XLNetLMHeadModel", dict(d_model=1024, n_layer=1, n_head=16, d_inner=4096, vocab_size=32000)),
-    "BERT-Large, one layer": ("BertForMaskedLM", dict(
-        hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=30522)),
-    "RoBERTa-Large, one layer": ("RobertaForMaskedLM", dict(
-        hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=50265, type_vocab_size=1,
-        max_position_embeddings=514, layer_norm_eps=1e-5)),
-    "Longformer-Large, one layer": ("LongformerForMaskedLM", dict(
-        hidden_size=1024, num_hidden_layers=1, num_attention_heads=16, intermediate_size=4096, vocab_size=50265, type_vocab_size=1,
-        max_position_embeddings=4098, layer_norm_eps=1e-5, attention_window=[512])),
+    "BERT-Large, one layer": ("BertForMaskedLM", BERT_LARGE),
+    "RoBERTa-Large, one layer": ("RobertaForMaskedLM", ROBERTA_LARGE),
+    "Longformer-Large, one layer": ("LongformerForMaskedLM", ROBERTA_LARGE | dict(max_position_embeddings=4098, attention_window=[512])),
     "GPT, one layer": ("OpenAIGPTLMHeadModel", dict(n_layer=1)),
     "GPT-2 XL, one layer": ("GPT2LMHeadModel", dict(n_embd=1600, n_head=25, n_layer=1)),
     "Transformer-XL, one layer": ("TransfoXLLMHeadModel", dict(n_layer=1)),
@@ -206,13 +204,6 @@ def tensor_faults(before, after):
             yield f"{name} is another tensor after import and export"
 
 
-def config_faults(before, after):
-    before, after = (json.loads((directory / "config.json").read_text()) for directory in (before, after))
-    for key, value in before.items():
-        if key not in after or after[key] != value:
-            yield f"config.json: {key} is {after.get(key)!r}, not {value!r}"
-
-
 def memory_faults(before, imported, exported):
     sizes = [file.get_slice(name).get_shape() for name, file in before.file_of.items()]
     elements = [torch.Size(size).numel() for size in sizes]
@@ -240,9 +231,7 @@ def compare_logits(work, config, measures):
     model = transformers.LlamaForCausalLM.from_pretrained(work / "hf", config=plain, torch_dtype=torch.float32).eval()
     for layer in model.model.layers:  # which this transformers has only of older models
         layer.self_attn.rotary_emb.inv_freq = foreign_networks.frequencies(config, model.config.hidden_size // 32).float()
-    used = (facts["weights"] != 0)[..., None]
-    theirs = model(tokens).logits.reshape(-1, config["vocab_size"])[facts["readout_rows"].long()]
-    measures.add("logits", facts["logits"] * used, theirs * used)
+    hf_model.add_logits(measures, "logits", facts, hf_model.readout(model(tokens).logits, facts))
 
 
 def compare(name, work, measures):
@@ -262,7 +251,8 @@ def compare(name, work, measures):
           f"| {seconds[1]:.0f} s, {used[1] / 1e6:.0f} MB |", flush=True)
     if name == LOGITS:
         compare_logits(work, config, measures)
-    return [*tensor_faults(before, after), *config_faults(work / "hf", work / "back"), *memory_faults(before, *used)]
+    configs = (cases.read_config(work / name) for name in ("hf", "back"))
+    return [*tensor_faults(before, after), *cases.config_faults(*configs), *memory_faults(before, *used)]
 
 
 def main():

@@ -110,16 +110,13 @@ def check_bare(name, exported, kinds, ours, faults):
 
 def check_units(folder, texts, faults):
     """Vocabularies of words and of characters, which SentencePiece's own classes in transformers do not know."""
-    for kind, config in (("word", "transformer-xl-words-tiny"), ("char", "longformer-char-tiny")):
+    for kind, config, own in (("word", "transformer-xl-words-tiny", {"model.mem_len": 32, "model.cutoffs": "100,200"}),
+                              ("char", "longformer-char-tiny", {"model.mem_len": 0, "model.attention_windows": ""})):
         work = folder / kind
         work.mkdir()
         ours = encode_here(work, texts, "uncased", "--vocab-type", kind, "--vocab-size", 900, "--min-count", 2)
         settings = {"data.shards": work / "shards", "train.steps": 1, "train.global_batch_size": 1, "train.micro_batch_size": 1,
-                    "sampling.seq_len": 32, "model.num_layers": 1, "model.mem_len": 32 if kind == "word" else 0,
-                    "model.attention_windows": "", "cpu.threads": 1}
-        if kind == "word":
-            del settings["model.attention_windows"]
-            settings["model.cutoffs"] = "100,200"
+                    "sampling.seq_len": 32, "model.num_layers": 1, "cpu.threads": 1, **own}
         launch(work / "run", settings, config)
         export(work / "run", work / "out", "safetensors")
         tokenizer = transformers.AutoTokenizer.from_pretrained(work / "out")

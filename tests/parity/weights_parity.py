@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
 """Every objective's network, exported as named tensors, in launcher/huggingface/load_anyorder.py: its numbers must be ours (README.md)."""
-import importlib.util
 import json
 import os
 import sys
 from functools import partial
-from pathlib import Path
 
 import cases
 import hf_model
 import masks
 import run_programs
 import torch
+
+sys.path.insert(0, os.environ["ANYORDER_SOURCE"] + "/launcher/huggingface")
+import load_anyorder
 
 STEPS = 2  # without memory, and with what the first left
 # As in xlnet_parity.py: what two orders of summation in fp32 make of two or three small layers.
@@ -82,14 +83,6 @@ CASES = {
 }
 
 
-def loader():
-    path = Path(os.environ["ANYORDER_SOURCE"]) / "launcher/huggingface/load_anyorder.py"
-    spec = importlib.util.spec_from_file_location("load_anyorder", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def by_lane(facts, name, lanes, content):
     """An array of all rows, content rows of all lanes first, as [lanes, rows of a lane]."""
     values = facts[name]
@@ -132,7 +125,7 @@ def compare_step(model, facts, memory, measures):
     logits = model.logits(states_of(hidden, facts["readout_rows"], content))
     weights = (facts["weights"] != 0).float()
     if "logits" in facts:
-        measures.add("logits", facts["logits"] * weights[..., None], logits * weights[..., None])
+        hf_model.add_logits(measures, "logits", facts, logits)
     labels = facts["labels"].long() * weights.long()
     if labels.numel() > 0:
         measures.add("losses", facts["losses"] * weights, hf_model.weighted_losses(logits, labels, weights))
@@ -145,18 +138,17 @@ def compare_step(model, facts, memory, measures):
 
 
 def task_losses(model, facts, hidden, content):
-    states = states_of(hidden, facts["task_rows"], content)
-    if model.config["task"]["name"] == "span_extraction":
+    states, task = states_of(hidden, facts["task_rows"], content), model.config["task"]
+    if task["name"] == "span_extraction":
         return span_losses(model, facts, states)
-    if model.config["task"]["name"] == "token_classification":
+    if task["name"] == "token_classification":
         return tag_losses(model, facts, states)
-    if model.config["task"]["outputs"] == 1 and model.config["task"]["name"] != "multiple_choice":
-        return (model.task_logits(states.sum(1))[..., 0] - facts["task_scores"]) ** 2
-    if model.config["task"]["name"] != "multiple_choice":
-        scores = model.task_logits(states.sum(1))
+    if task["name"] == "multiple_choice":
+        scores = model.task_logits(states)[..., 0].masked_fill(facts["task_valid"] == 0, -torch.inf)
     else:
-        scores = model.task_logits(states)[..., 0]
-        scores = scores.masked_fill(facts["task_valid"] == 0, -torch.inf)
+        scores = model.task_logits(states.sum(1))
+        if task["outputs"] == 1:
+            return (scores[..., 0] - facts["task_scores"]) ** 2
     return torch.nn.functional.cross_entropy(scores, facts["task_labels"].long(), reduction="none")
 
 
@@ -200,11 +192,11 @@ def export(run_dir, output, *options):
     run_programs.export(run_dir, output, "safetensors", *options)
 
 
-def other_files_faults(load, run_dir, work):
+def other_files_faults(run_dir, work):
     """The same tensors from several files; and rounded to bf16."""
     export(run_dir, work / "parts", "--max-shard-size", "20KB")
     export(run_dir, work / "bf16", "--dtype", "bf16", "--max-shard-size", "1GB")
-    whole, parts, rounded = (load.read_tensors(work / name) for name in ("weights", "parts", "bf16"))
+    whole, parts, rounded = (load_anyorder.read_tensors(work / name) for name in ("weights", "parts", "bf16"))
     index = json.loads((work / "parts/model.safetensors.index.json").read_text())
     if len(set(index["weight_map"].values())) < 3 or set(index["weight_map"]) != set(whole):
         yield "the index of the parts is wrong"
@@ -222,11 +214,11 @@ def other_files_faults(load, run_dir, work):
 def compare(name, objectives, work, shards):
     """Adds the objective's name to `objectives`."""
     config, differences, *task = CASES[name]
-    load, run_dir = loader(), work / "run"
+    run_dir = work / "run"
     run_programs.launch(run_dir, {**SMALL, "data.shards": shards[task[0] if task else "text"], **differences}, config)
     export(run_dir, work / "weights")
     run_programs.dump(run_dir, STEPS, work / "dump", "--forward-only")
-    model, measures, memory = load.Anyorder(work / "weights"), hf_model.Measures(), None
+    model, measures, memory = load_anyorder.Anyorder(work / "weights"), hf_model.Measures(), None
     for facts in hf_model.read_steps(work / "dump", STEPS):
         if memory is None and "memory" in facts:  # before the first step: zeros, which are hidden
             memory = [torch.zeros_like(facts["memory"][:, 0])] * model.network["num_layers"]
@@ -236,7 +228,7 @@ def compare(name, objectives, work, shards):
             memory = memory_after(model, memory, states, advance)
             measures.add("memory", facts["memory"], torch.stack(memory, 1))
     objectives.add(model.config["objective"])
-    return measures, list(other_files_faults(load, run_dir, work)) if name in ("gpt", "adaptive softmax, projected") else []
+    return measures, list(other_files_faults(run_dir, work)) if name in ("gpt", "adaptive softmax, projected") else []
 
 
 def main():
