@@ -226,7 +226,6 @@ class SaveWriter {
 
 // run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.
 // For people and `anyorder status`; nothing is decided by it, so it is not synced.
-
 class EventLog {
  public:
   static absl::StatusOr<EventLog> Open(FileSystem* fs, const std::string& run_dir, int node);
