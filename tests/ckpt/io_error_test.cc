@@ -142,7 +142,7 @@ class ServiceIoErrorTest : public ServiceTest, public ::testing::WithParamInterf
  protected:
   // Half of the values by each of two ranks.
   static void SaveSmall(const std::vector<std::unique_ptr<Client>>& clients, int64_t step) {
-    const std::vector<float> values(kNumValues, static_cast<float>(step));
+    const std::vector<float> values = ValuesOf(step, 0, kNumValues);
     for (size_t rank = 0; rank < clients.size(); ++rank) {
       const int64_t begin = rank == 0 ? 0 : kNumValues / 2;
       const TensorRange range = {"master", DType::kFloat32,        {kNumValues},

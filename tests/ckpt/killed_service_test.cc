@@ -79,7 +79,7 @@ TEST_F(KilledServiceTest, BeforeAnyCallTheNextStartLoadsWhatWasCommittedOrVotedF
     const int64_t step = kill_at + 1;
     const pid_t pid = Fork(attempt, kill_at);
     if (HasFailure()) return;
-    const std::vector<float> values(kNumValues, static_cast<float>(step));
+    const std::vector<float> values = ValuesOf(step, 0, kNumValues);
     const TensorRange range = {"master", DType::kFloat32, {kNumValues},
                                0,        kNumValues,      values.data()};
     bool is_committed = false;

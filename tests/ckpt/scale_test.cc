@@ -104,7 +104,7 @@ class CountedRun {
     std::vector<float> read(end - begin);
     const absl::Status status = checkpoint.Read("master", begin, end, read.data());
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(read, std::vector<float>(end - begin, static_cast<float>(kStep)));
+    EXPECT_EQ(read, ValuesOf(kStep, begin, end));
   }
 
  private:

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,14 @@ inline constexpr char kRunDir[] = "/run";
 inline constexpr int kWorldSize = 3;
 inline constexpr int64_t kNumValues = 3000;
 
-// A save whose values tell the step, as many for each rank. Each node has as many ranks.
+// The values of a save: each tells the step and its place.
+inline std::vector<float> ValuesOf(int64_t step, int64_t begin, int64_t end) {
+  std::vector<float> values(end - begin);
+  std::iota(values.begin(), values.end(), static_cast<float>(step + begin));
+  return values;
+}
+
+// A save of such values, as many for each rank. Each node has as many ranks.
 class StagedSave {
  public:
   StagedSave(int64_t step, int num_nodes, int64_t attempt = 1, std::string run_id = "test",
@@ -36,7 +44,7 @@ class StagedSave {
             step,
             world_size,
             num_nodes} {
-    values_.assign(num_values, static_cast<float>(step));
+    values_ = ValuesOf(step, 0, num_values);
     for (int rank = 0; rank < world_size; ++rank) {
       const int64_t share = num_values / world_size;
       const TensorRange range = {"master",     DType::kFloat32,    {num_values},
@@ -112,7 +120,7 @@ inline int64_t LoadNewest(FileSystem* fs, const std::string& run_dir = kRunDir) 
   std::vector<float> values(kNumValues);
   const absl::Status read = checkpoint->Read("master", 0, kNumValues, values.data());
   EXPECT_TRUE(read.ok()) << read;
-  EXPECT_EQ(values, std::vector<float>(kNumValues, static_cast<float>(checkpoint->step())));
+  EXPECT_EQ(values, ValuesOf(checkpoint->step(), 0, kNumValues));
   return checkpoint->step();
 }
 

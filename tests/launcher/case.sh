@@ -231,6 +231,7 @@ refused)
   expect_refused 64 "process $job" launch "$work/$name/run"
   wait $job; expect_status $? 0 "the first launch"
   expect_refused 64 "" launch "$name/run" --resume never
+  expect_refused 64 "is not a run directory" "$anyorder" status --run-dir "$here"
   expect_refused 64 "model.ffn_dim" launch "$name/run" --set model.ffn_dim=96
   cp $name/run/config.toml $name/frozen
   expect_refused 65 "trained on dataset" launch "$name/run" --set data.shards="$work/other-shards"

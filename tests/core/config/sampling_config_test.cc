@@ -37,6 +37,7 @@ TEST(SamplingConfigTest, SequenceNeedsRoomForTwoSegments) {
 TEST(SamplingConfigTest, TargetsMustFitIntoBothHalves) {
   SamplingConfig config;
   EXPECT_EQ(Fault(config), "");
+  EXPECT_TRUE(config.Validate(SampleKind::kContiguous).empty());
   for (const bool functional_targets : {true, false}) {
     config.functional_targets = functional_targets;
     // The second half, 256 slots, gets floor(P / 2); three of its slots may be forbidden.

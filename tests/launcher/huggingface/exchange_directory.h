@@ -37,12 +37,12 @@ inline RunConfig RunOfModel(const nlohmann::ordered_json& config) {
   return run;
 }
 
-// Merge patches of this config.json with which it is refused, and with what words.
+// Members with which this config.json is refused, in place of its own, and with what words.
 inline void ExpectPatchesRefused(const nlohmann::ordered_json& config,
                                  const std::vector<std::pair<const char*, const char*>>& patches) {
   for (const auto& [patch, words] : patches) {
     nlohmann::ordered_json patched = config;
-    patched.merge_patch(nlohmann::ordered_json::parse(patch));
+    patched.update(nlohmann::ordered_json::parse(patch));
     const absl::Status status = ParseHfConfig(patched.dump(), "config.json").status();
     EXPECT_THAT(status, Exits(kExitData, "config.json", words)) << config << patch;
     EXPECT_THAT(status, ::testing::Not(Says("\n")));

@@ -71,6 +71,7 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
       {"Content-Encoding", "gzip", 415, "is compressed"},
   };
   const auto expect = [](const Head& head, int status, const std::string& words) {
+    SCOPED_TRACE(absl::StrCat(head.method, " ", head.path, " ", head.headers.size(), " headers"));
     const HttpFault fault = CheckHead(head, {});
     EXPECT_EQ(fault.status, status);
     EXPECT_THAT(fault.message, HasSubstr(words));

@@ -238,8 +238,9 @@ TEST_F(CanWriteTest, OptionsMustBeTheFamilys) {
 
 TEST_F(CanWriteTest, ACanvasMustFit) {
   ExpectInvalid(Check(masked_, {}), "the text has no place for a token");
-  ExpectInvalid(Check(Model(MaskedForm(true)), {.tokens = {kBlank, 5}}),
-                "the first token is blank");
+  const CanvasModel given =
+      Model({.family = CanvasFamily::kMasked, .seq_len = 16, .first_given = true});
+  ExpectInvalid(Check(given, {.tokens = {kBlank, 5}}), "the first token is blank");
   const CanvasModel pairs =
       Model({.family = CanvasFamily::kPairs, .seq_len = 16, .first_given = true}, BackbonePairs);
   const WriteOptions sequential = {.method = WriteMethod::kSequential};
@@ -314,6 +315,7 @@ TEST(WriteBlanksTest, ListenersHearEachTokenInTurn) {
     RandomStream random(81, RandomPurpose::kPairs, 0, 0);
     const std::vector<Canvas> canvases = RandomCanvases(model, random);
     for (const WriteMethod method : MethodsOf(model.form)) {
+      SCOPED_TRACE(absl::StrCat(model.name, " ", EnumName(method)));
       std::vector<WrittenText> heard(canvases.size());
       const std::vector<WrittenText> texts =
           Write(model, canvases, {.method = method}, SharedReference(),

@@ -69,6 +69,7 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
   };
   for (const auto& [text, words] : cases) {
     const absl::Status fault = ParseRunConfig(text, "run.toml").status();
+    EXPECT_THAT(fault, Fails(absl::IsInvalidArgument));
     for (const char* word : words) EXPECT_THAT(fault, Fails(absl::IsInvalidArgument, word));
   }
 }

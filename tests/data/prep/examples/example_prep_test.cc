@@ -81,7 +81,7 @@ TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
   const std::string gz = Store("a.jsonl.gz", Gzip(kEntailment));
   Done(Run(Store("a.jsonl", kEntailment), output_));
   Done(Run(gz, folder_ + "/again"));
-  EXPECT_TRUE(ReadTree(output_) == ReadTree(folder_ + "/again"));
+  EXPECT_EQ(ReadTree(output_), ReadTree(folder_ + "/again"));
 }
 
 TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
