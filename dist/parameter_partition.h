@@ -107,9 +107,9 @@ void PushAndJoin(std::vector<Item>& stack, Item item, Combine combine) {
   }
 }
 
-// Which ranks share a node, for exchanges in two levels: first among the ranks of a node, then
-// between nodes, so that what a node receives from elsewhere it receives once: the ranks in groups
-// of neighbours. Pure functions of where ranks are, the same on every rank.
+// Which ranks share a node: ranks in groups of neighbours. Exchanges have two levels, first among
+// the ranks of a node, then between nodes, so that a node receives only once what comes from
+// elsewhere. Pure functions of where ranks are, the same on every rank.
 class RankGroups {
  public:
   // Every rank alone: exchanges have one level.

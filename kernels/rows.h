@@ -1,4 +1,4 @@
-// Rows: between places, out of a table, and turned by angles of their positions.
+// Operations on rows: copy and gather, embedding lookup with its gradient, rotary positions.
 
 #pragma once
 

@@ -42,7 +42,7 @@ class AdaptiveLogits {
   std::unique_ptr<kernels::Buffer> storage_;
   std::vector<TensorView> scores_;  // of each cluster, [rows, words] G; the head's are followed by
                                     // those of the other clusters
-  std::vector<HostCopy> fetched_;   // those
+  std::vector<HostCopy> fetched_;   // `scores_` on the host
 };
 
 class InferenceNetwork {

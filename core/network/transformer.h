@@ -16,7 +16,7 @@
 #include "core/config/model_config.h"
 #include "core/network/heads/task_result.h"
 #include "core/network/tensors/parameters.h"
-#include "core/network/tensors/step_context.h"
+#include "core/network/tensors/step.h"
 #include "core/objective/batch.h"
 #include "kernels/backend.h"
 

@@ -21,6 +21,8 @@ namespace anyorder {
 
 using FormOrStatus = absl::StatusOr<std::unique_ptr<GenerationForm>>;
 
+// What all forms have alike; `first_given` is set where a slot predicts the token after it. The
+// rest is the caller's.
 inline CanvasForm MakeCanvas(CanvasFamily family, int64_t seq_len, const GenerationTokens& tokens) {
   CanvasForm form{.family = family,
                   .seq_len = seq_len,

@@ -116,8 +116,8 @@ struct DataConfig {
   }
 };
 
-// InvalidArgument unless `directory`, which a user named, holds dataset.json; before anything of it
-// is read. `what` names it in the message: "--data", "data.shards".
+// Before anything is read: InvalidArgument unless `directory`, which a user named, holds
+// dataset.json. `what` names it in the message: "--data", "data.shards".
 absl::Status CheckIsDataset(absl::string_view what, const std::string& directory);
 
 }  // namespace anyorder::data

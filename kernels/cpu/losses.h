@@ -8,13 +8,13 @@
 
 namespace anyorder::kernels::cpu {
 
-// Fused with its linear layer: row chunks of logits in a workspace, turned into their gradients in
-// place.
+// Cross-entropy fused with its linear layer: chunks of rows of logits lie in a workspace and are
+// turned into their gradients in place.
 int64_t CrossEntropyWorkspaceBytes(int64_t rows, int64_t vocab, DType dtype);
 void LinearCrossEntropy(const LinearCrossEntropyArgs& args, const VectorKernels& kernels,
                         int num_threads, Gemm* gemm);
 
-// In double: next to the layers below, the few logits of heads cost nothing.
+// Losses of heads, in double: their few logits cost nothing next to the layers below.
 void HeadLoss(const HeadLossArgs& args, int num_threads);
 
 }  // namespace anyorder::kernels::cpu

@@ -153,7 +153,7 @@ class Anyorder(torch.nn.Module):
         segments = torch.zeros_like(positions) if segments is None else segments
         if visible is None:
             visible = torch.ones(batch, positions.shape[1], held + slots, dtype=torch.bool, device=device)
-            # Exports of November 2026 have no "causal".
+            # Exports that were written before the key was have none.
             causal = self.config.get("causal", self.config["objective"] in ("causal_lm", "gpt", "gpt_finetuning", "sigma_gpt"))
             visible = visible.tril(held) if causal else visible
         keys, old = visible.shape[2] - held, torch.arange(-held, 0, device=device).expand(batch, -1)

@@ -29,7 +29,7 @@ struct ModelDescription {
   std::string tokenizer_digest;
 };
 
-// InvalidArgument for windows that cannot be read.
+// InvalidArgument for windows that cannot be read and for an unknown objective.
 absl::StatusOr<std::string> DescribeModel(const ModelDescription& model);
 
 // Whether it is a directory of weights that `anyorder export` or Hugging Face's save_pretrained

@@ -19,6 +19,7 @@
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/counted.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -10,6 +10,7 @@
 #include "data/dataset/shard_format.h"
 #include "data/prep/vocabulary.h"
 #include "launcher/run/imported_run.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

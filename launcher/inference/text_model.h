@@ -10,11 +10,12 @@
 
 #include "core/config/sampling_config.h"
 #include "core/train/evaluation/token_states.h"
+#include "core/train/run/run_config.h"
+#include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/run_vocabulary.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"
-#include "launcher/run/saved_step.h"  // LoadConfigOfRun, for those that open a model
 
 namespace anyorder::launcher {
 

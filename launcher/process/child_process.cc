@@ -84,7 +84,7 @@ std::string OwnProgram() {
   return {path, length > 0 ? static_cast<size_t>(length) : 0};
 }
 
-// Of this process; empty if they cannot be read.
+// The arguments of this process; empty if they cannot be read.
 std::vector<std::string> OwnArguments() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::vector<std::string> arguments;

@@ -1,5 +1,5 @@
 // Programs that the launcher starts: watched ones, and those that answer a question, which are
-// never waited for longer than a given time.
+// never waited for longer than a given time; and this process itself: its program and command line.
 
 #pragma once
 

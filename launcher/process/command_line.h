@@ -215,7 +215,8 @@ int ParseAndRun(CLI::App& app, const std::vector<Subcommand>& subcommands, int a
 
 // A subcommand's usual end: one line on stderr if `status` is an error; the exit status.
 inline int Report(const absl::Status& status) { return ReportAndExitStatus(kFrontProgram, status); }
-// Of one that succeeds with several exit statuses.
+// The end of a subcommand that succeeds with several exit statuses; 74, too, if what it printed did
+// not reach its reader.
 int Report(const absl::StatusOr<int>& exit_status);
 
 }  // namespace anyorder::launcher

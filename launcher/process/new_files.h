@@ -96,9 +96,9 @@ absl::Status RefuseUnlessMarked(const std::string& path, absl::string_view mark,
 // With those above it; an existing one is good.
 absl::Status MakeDirectories(const std::string& path);
 
-// `run.private`, files that nobody but this user may read: umask 077 for this process and all that
-// it starts, as steps of Slurm, too. Files that are there already stay as they are. Not while other
-// threads make files.
+// From here on new files are readable by this user only (`run.private`): umask 077 for this process
+// and all that it starts, as steps of Slurm, too. Files that are there already stay as they are.
+// Not while other threads make files.
 void KeepFilesPrivate();
 
 // Takes from a directory of ours what others may do in it, whatever is in it already.

@@ -29,6 +29,7 @@
 #include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/ranking/ranking_input.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -233,7 +234,7 @@ struct PairFeatures {
 
 using Tokens = std::vector<int32_t>;
 
-// Of the tokens that take part.
+// The vectors of the tokens that take part.
 UnitVectors KeptVectors(const std::vector<float>& states, int64_t dim, const Tokens& tokens,
                         const RunVocabulary& vocabulary, const StopWords& stop_words) {
   std::vector<absl::string_view> pieces;
@@ -253,12 +254,22 @@ struct Place {
   size_t document = 0;
 };
 
+// The places of each document.
+std::vector<std::vector<Place>> PlacesOf(const RankingInput& input) {
+  std::vector<std::vector<Place>> places(input.documents.size());
+  for (size_t t = 0; t < input.topics.size(); ++t) {
+    const std::vector<size_t>& documents = input.topics[t].documents;
+    for (size_t n = 0; n < documents.size(); ++n) places[documents[n]].push_back({t, n});
+  }
+  return places;
+}
+
 // Kernel features of topics and documents, from the token states of a frozen network. Each text is
 // read once, whatever number of topics rank it, and its states are dropped once their features are
 // known: memory grows with the queries, time with the documents' tokens and the topics' documents.
 // Cancelled after a signal; the errors of RunVocabulary and TokenEncoder.
 absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, const TextModel& model,
-                                                 const TokenStateOptions& states,
+                                                 const TokenStateOptions& options,
                                                  const StopWords& stop_words,
                                                  BatchProgress& progress) {
   const RunVocabulary& vocabulary = model.vocabulary;
@@ -269,7 +280,7 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
   const VocabularyIds ids = SpecialTokens(vocabulary);
   ASSIGN_OR_RETURN(
       const std::unique_ptr<TokenEncoder> encoder,
-      TokenEncoder::Create(model.config, ids, states, model.weights.values, *model.backend));
+      TokenEncoder::Create(model.config, ids, options, model.weights.values, *model.backend));
   std::vector<std::string> queries;
   for (const RankedTopic& topic : input.topics) queries.push_back(topic.query);
   ASSIGN_OR_RETURN(const std::vector<Tokens> query_tokens,
@@ -279,24 +290,23 @@ absl::StatusOr<PairFeatures> ComputePairFeatures(const RankingInput& input, cons
 
   PairFeatures features{.max_length = encoder->max_slots()};
   std::vector<UnitVectors> query_vectors(queries.size(), UnitVectors({}, encoder->dim()));
-  RETURN_IF_ERROR(encoder->Encode(query_tokens, [&](size_t topic, const std::vector<float>& read) {
-    query_vectors[topic] =
-        KeptVectors(read, encoder->dim(), query_tokens[topic], vocabulary, stop_words);
-    return absl::OkStatus();
-  }));
+  RETURN_IF_ERROR(
+      encoder->Encode(query_tokens, [&](size_t topic, const std::vector<float>& states) {
+        query_vectors[topic] =
+            KeptVectors(states, encoder->dim(), query_tokens[topic], vocabulary, stop_words);
+        return absl::OkStatus();
+      }));
 
-  std::vector<std::vector<Place>> places(input.documents.size());
-  for (size_t t = 0; t < input.topics.size(); ++t) {
-    const std::vector<size_t>& documents = input.topics[t].documents;
-    features.topics.emplace_back(documents.size());
-    for (size_t n = 0; n < documents.size(); ++n) places[documents[n]].push_back({t, n});
-  }
+  for (const RankedTopic& topic : input.topics)
+    features.topics.emplace_back(topic.documents.size());
+  const std::vector<std::vector<Place>> places = PlacesOf(input);
   const auto count = static_cast<int64_t>(input.documents.size());
   int64_t done = 0;
   progress.GoesOn(0, count, "");
-  RETURN_IF_ERROR(encoder->Encode(document_tokens, [&](size_t d, const std::vector<float>& read) {
+  RETURN_IF_ERROR(encoder->Encode(document_tokens, [&](size_t d, const std::vector<float>& states) {
     const Tokens& tokens = document_tokens[d];
-    const UnitVectors document = KeptVectors(read, encoder->dim(), tokens, vocabulary, stop_words);
+    const UnitVectors document =
+        KeptVectors(states, encoder->dim(), tokens, vocabulary, stop_words);
     for (const Place& place : places[d])
       features.topics[place.topic][place.document] =
           PoolKernels(query_vectors[place.topic], document);

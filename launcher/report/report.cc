@@ -196,7 +196,7 @@ std::string EndOf(const ReportStart& start) {
   return words;
 }
 
-// `rows` are whole.
+// `rows`: whole rows of HTML.
 std::string Table(absl::string_view caption, const std::vector<std::string>& heads,
                   absl::string_view rows) {
   std::string html =

@@ -29,7 +29,6 @@
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/seeds/seed_table.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/start_request.h"

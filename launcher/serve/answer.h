@@ -41,14 +41,13 @@ std::vector<nlohmann::ordered_json> Respond(TextService& service,
 std::vector<nlohmann::ordered_json> Refuse(const std::vector<absl::StatusOr<std::string>>& lines,
                                            const absl::Status& why);
 
-// How probable a text of any length is (rolling_score.cc).
-// A text of less than facts().seq_len tokens is scored whole. A longer one is cut, between words
-// where they are not longer than 64 bytes, into windows of `stride` tokens at most; the context of
-// each is as much of the text before it as fits. So each token counts once, and has at least
-// seq_len - stride tokens of context where there are so many. Windows are encoded apart: a token
-// that would reach over a cut becomes two.
-// `check_wanted` is asked before each window, and while the text is cut. Errors: its; those of
-// Score; InvalidArgument if 64 bytes do not fit.
+// How probable a text of any length is. A text of less than facts().seq_len tokens is scored whole.
+// A longer one is cut, between words where they are not longer than 64 bytes, into windows of
+// `stride` tokens at most; the context of each is as much of the text before it as fits. So each
+// token counts once, and has at least seq_len - stride tokens of context where there are so many.
+// Windows are encoded apart: a token that would reach over a cut becomes two. `check_wanted` is
+// asked before each window, and while the text is cut. Errors: its; those of Score; InvalidArgument
+// if 64 bytes do not fit.
 absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
                                           const std::function<absl::Status()>& check_wanted);
 

@@ -1,3 +1,5 @@
+// ScoreRolling (answer.h): windows of a text of any length.
+
 #include <algorithm>
 #include <cmath>
 #include <string>

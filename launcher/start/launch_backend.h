@@ -65,6 +65,7 @@ class ProcessGroup {
   // Ends it on every node that can be reached.
   virtual void Kill() = 0;
 };
+
 struct GroupSignals {
   int stop = 0;
   int urgent = 0;
@@ -73,8 +74,8 @@ struct GroupSignals {
   int kill = 0;
 };
 
-// Behind one program of this machine: the service itself, or the mpirun or srun that passes signals
-// on to the ranks.
+// A service or ranks that one program of this machine stands for: the service itself, or the mpirun
+// or srun that passes signals on to the ranks (local_backend.cc).
 class ProgramGroup final : public ProcessGroup {
  public:
   ProgramGroup(ChildProcess program, const GroupSignals& signals)

@@ -30,7 +30,7 @@ struct AttemptPace {
 // What a start left of it. NotFound if nothing; DataLoss for another file.
 absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t attempt);
 
-// Its members as JSON has them.
+// The members of a liveness::RankPace as JSON has them.
 template <typename Pace, typename Visitor>
 void VisitPace(Pace& pace, Visitor&& visit) {
   visit("rank", pace.rank);

@@ -10,6 +10,7 @@
 #include "core/generate/beam_search.h"
 #include "core/objective/objective.h"
 #include "data/prep/examples/chat_template.h"
+#include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -26,7 +26,8 @@ namespace anyorder::launcher {
 // In the order of TextRequest::what and TextResult.
 enum class RequestOp { kComplete, kFill, kScore, kRolling, kFacts, kTokens, kRender };
 
-// How probable a text is that may be longer than the model reads at once (rolling_score.cc).
+// How probable a text is that may be longer than the model reads at once (ScoreRolling of
+// serve/answer.h).
 struct RollingRequest {
   std::string text;
   int64_t stride = 0;  // tokens whose probability one window asks for; 0: half of what fits

@@ -99,7 +99,7 @@ ALLOWED |= {
     "launcher/serve": [*BELOW, "data/prep", "data/prep/examples", "launcher/inference", "launcher/process",
                        "launcher/texts"],
     "launcher/ranking": [*BELOW, "core/ranking", "core/train/evaluation", "data/trec",
-                         "launcher/inference", "launcher/process"],
+                         "launcher/inference", "launcher/process", "launcher/run"],
     "launcher/inspect": [*BELOW, "data/sampling", "launcher/huggingface", "launcher/process",
                          "launcher/slurm", "launcher/start"],
     "launcher/report": [*BELOW, "launcher/inspect", "launcher/process", "launcher/start"],

@@ -1,3 +1,5 @@
+// WriteInOrder (methods.h): groups of blanks in an order that is fixed first.
+
 #include <algorithm>
 #include <memory>
 

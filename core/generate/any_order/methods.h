@@ -20,8 +20,8 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const WriteOptions& options,
                                                       TokenListener listener);
 
-// Methods whose order is fixed first: group after group of blanks, each predicted from the tokens
-// of the groups before it: kEso, kGroups and kSequential (ordered_text.h). Groups of one token:
+// Methods whose order is fixed first (ordered_text.h): kEso, kGroups and kSequential. Group after
+// group of blanks is predicted from the tokens of the groups before it. With groups of one token
 // each has the model's own distribution given those before it, so that a text has the model's
 // probability in that order.
 absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,

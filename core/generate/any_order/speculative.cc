@@ -1,3 +1,5 @@
+// WriteSpeculatively (methods.h): guesses that a second pass keeps or refuses.
+
 #include <algorithm>
 #include <memory>
 #include <optional>

@@ -1,3 +1,5 @@
+// UnmaskBlanks (methods.h): all blanks of a part predicted at once, some of them written.
+
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -63,9 +63,10 @@ using FieldNames = std::map<std::string, std::string>;
 // Errors: InvalidArgument for a name that is none of the fields above.
 absl::Status CheckFieldNames(const FieldNames& names);
 
+inline constexpr size_t kMaxPassageBytes = 1 << 20;
+
 // How texts of examples become stored ones. Errors: DataLoss that names the field `name` and what
 // is wrong with it, but neither file nor line.
-inline constexpr size_t kMaxPassageBytes = 1 << 20;
 struct ExampleCleaning {
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
@@ -74,12 +75,13 @@ struct ExampleCleaning {
   absl::StatusOr<std::string> Clean(std::string_view text, const std::string& name) const;
   // As written. Errors: for NUL, for more than kMaxPassageBytes, and for white space alone.
   absl::StatusOr<std::string> Verbatim(std::string_view text, const std::string& name) const;
-  // Cleans a text, which becomes the next part of `example`; a passage, which becomes its
-  // `passage`, too; a word, which becomes the next of kTokens' `words`, and of its only part.
+  // Adds the cleaned text to the parts of `example`.
   absl::Status AddText(std::string_view text, const std::string& name,
                        WrittenExample& example) const;
+  // AddText, and keeps the text as it was written as the passage of `example`.
   absl::Status AddPassage(std::string_view text, const std::string& name,
                           WrittenExample& example) const;
+  // Adds the cleaned word to the words of `example`, and to its only part (kTokens).
   absl::Status AddWord(std::string_view text, const std::string& name,
                        WrittenExample& example) const;
 };

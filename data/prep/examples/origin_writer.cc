@@ -8,6 +8,8 @@
 
 namespace anyorder::data {
 
+using Json = nlohmann::json;
+
 namespace {
 
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
@@ -69,8 +71,6 @@ TokenRange TokensOf(const std::vector<CharacterRange>& ranges, CharacterRange ch
   }
   return tokens;
 }
-
-using Json = nlohmann::json;
 
 absl::StatusOr<const AlignedText*> OriginWriter::Align(const Tokenizer& tokenizer,
                                                        LetterCase letter_case,

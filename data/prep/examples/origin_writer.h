@@ -1,5 +1,4 @@
-// Which characters tokens were made of, and the collecting of sources.jsonl (FORMAT.md) while
-// examples are read.
+// Which characters tokens were made of, and the file that says it of each example.
 
 #pragma once
 
@@ -41,6 +40,7 @@ struct TokenRange {
 };
 TokenRange TokensOf(const std::vector<CharacterRange>& ranges, CharacterRange characters);
 
+// Collects sources.jsonl (FORMAT.md) while examples are read.
 class OriginWriter {
  public:
   // The tokens of a passage, which are made once however many questions are about it. Valid as long

@@ -35,12 +35,13 @@ class BertLikeFamily : public HfFamily {
   virtual bool is_roberta() const { return false; }
 };
 
-// What RoBERTa and Longformer, whose authors went on from its weights, share beside that: the names
+// What RoBERTa and Longformer, which was trained on from RoBERTa's weights, also share: the names
 // of the heads, a GELU of the head that is the exact one whatever `hidden_act` says, and positions
 // that are counted from the row behind that of padding.
 class RobertaLikeFamily : public BertLikeFamily {
  public:
-  // `names`: the first four. The classes of transformers begin with `classes`.
+  // `names`: model_type, architecture, bare_architecture and prefix. What the names of
+  // transformers' classes begin with: `classes`.
   RobertaLikeFamily(Names names, const std::string& classes);
   Names names() const override { return names_; }
   std::span<const HfHead> heads() const override { return heads_; }

@@ -54,6 +54,7 @@ class TensorList {
   TensorTable Take() { return std::move(tensors_); }
 
  private:
+  // Blocks below one another, each as `block_of` makes it.
   void Stack(const Names& ours, absl::string_view theirs,
              TensorBlock (*block_of)(const ParameterInfo&));
   void MakeAlias(const char* why) {

@@ -1,6 +1,8 @@
 // What training relies on: memory, determinism, independence of how lanes are grouped, and causal
 // training that equals one long pass.
 
+#include "core/network/tensors/step.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <string>
 #include <vector>
 
-#include "core/network/tensors/step_context.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
