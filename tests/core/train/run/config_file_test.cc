@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <set>
 #include <string>
@@ -13,8 +14,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/digest.h"
 #include "core/train/run/config_keys.h"
@@ -296,6 +299,32 @@ TEST(RunConfigTest, AStragglerIsSlowerThanTheMedianRank) {
     config.health.straggler_ratio = good;
     EXPECT_TRUE(config.Validate().empty()) << config.Validate().Joined();
   }
+}
+
+// Sections of which no key decides the training, and the keys of others that do not.
+TEST(RunConfigTest, IdentityHasEveryKeyButThese) {
+  std::vector<std::string> all;
+  std::string section;
+  for (absl::string_view line : absl::StrSplit(ValidConfig().ToText(), '\n', absl::SkipEmpty())) {
+    if (absl::ConsumePrefix(&line, "[")) section = std::string(absl::StripSuffix(line, "]"));
+    if (absl::StrContains(line, " = ")) all.push_back(absl::StrCat(section, ".", line));
+  }
+  const std::vector<std::string> identity = ValidConfig().IdentityLines();
+  std::set<std::string> left_out;
+  for (const std::string& line : all) {
+    if (std::find(identity.begin(), identity.end(), line) != identity.end()) continue;
+    const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(" = ", 1));
+    const std::string of_section(words[0].substr(0, words[0].find('.')));
+    const bool is_whole = std::none_of(identity.begin(), identity.end(), [&](const auto& other) {
+      return absl::StartsWith(other, of_section + ".");
+    });
+    left_out.insert(is_whole ? of_section : words[0]);
+  }
+  EXPECT_EQ(absl::StrJoin(left_out, " "),
+            "anomaly checkpoint cpu data dist.bucket_mib dist.collective_timeout_seconds "
+            "dist.hang_report_seconds dist.replica_check_interval dist.transport eval health "
+            "kernels run train.device train.device_peak_tflops train.init_from train.log_every "
+            "train.prefetch_steps");
 }
 
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
