@@ -1,7 +1,6 @@
 // `anyorder score`: how good predictions are, by the metrics of their task; what benchmarks are
 // sent.
 
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>

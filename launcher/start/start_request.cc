@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
-#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"

@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
