@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "core/base/status.h"
@@ -90,6 +91,22 @@ TEST(ForeignConfigTest, OtherFunctionsAreRefusedByName) {
   ExpectPatchesRefused(config_of("bd3lm"),
                        {{R"({"causal": true})", "'causal' is true, not false"},
                         {R"({"adaln": 1})", "'adaln' is 1 but must be true or false"}});
+}
+
+// Defaults of transformers' LlamaConfig and of LLaDA's own configuration.
+TEST(ForeignConfigTest, AnAbsentSwitchIsTheirDefault) {
+  const std::tuple<const char*, const char*, bool ModelConfig::*, bool> cases[] = {
+      {"llama", "tie_word_embeddings", &ModelConfig::tie_embeddings, false},
+      {"llama", "attention_bias", &ModelConfig::attention_biases, false},
+      {"llama", "mlp_bias", &ModelConfig::ffn_biases, false},
+      {"llada", "include_qkv_bias", &ModelConfig::attention_biases, false},
+      {"llada", "weight_tying", &ModelConfig::tie_embeddings, true},
+  };
+  for (const auto& [type, key, member, expected] : cases) {
+    Json config = ConfigOf(type);
+    config.erase(key);
+    EXPECT_EQ(Parsed(config).model.*member, expected) << key;
+  }
 }
 
 TEST(ForeignConfigTest, SpellingsOfTransformers4And5MeanTheSame) {
