@@ -1,4 +1,4 @@
-// What the wrong elements of a tensor say about the mistake that made them.
+// What the wrong elements of a tensor have in common.
 
 #pragma once
 
@@ -29,14 +29,11 @@ struct CheckedElement {
 
 inline constexpr char kAgrees[] = "agrees";
 
-// kAgrees or a sentence. The first that holds:
-//   agrees   no element is wrong, and none differs between the runs
-//   race     elements differ between the two runs
-//   scale    all elements, or all of each row, are off by one factor
-//   mask     something where nothing is expected: hidden pairs are seen
-//   layout   wrong is a fixed function of row mod 8, warp, column or some of them, in all tiles
-//   mask     wrong are rows of mixed visibility, or of tiles that are not full, or whole rows
-//   unclear  none of these
+// kAgrees or a sentence:
+//   race: elements differ between the two runs
+//   scale: all elements are off by one factor
+//   wrong: how many are not a number, 0, or not 0 where nothing is to be seen, and each property of
+//       their places that some values have and others do not: "only where warp is 1"
 std::string PatternOf(const std::vector<CheckedElement>& elements);
 
 }  // namespace anyorder::testing
