@@ -5,26 +5,27 @@
 
 #include "core/base/status.h"
 #include "core/network/tensors/parameters.h"
-#include "core/optim/schedule.h"
 
 namespace anyorder::bench {
 namespace {
 
-// Elements [begin, end) of the flat space that are updated alike.
-struct DecayRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool decays = false;
+// The only rank has nobody to exchange with.
+class OnlyRank final : public dist::Communicator {
+ public:
+  OnlyRank() : Communicator(0, 1, "") {}
+
+ private:
+  void DoExchange(absl::Span<const dist::SendBlock>,
+                  absl::Span<const dist::ReceiveBlock>) override {}
+  void DoReduceScatterAnyOrder(absl::Span<const float>, absl::Span<const int64_t>,
+                               absl::Span<float>) override {}
 };
 
-std::vector<DecayRange> DecayRanges(const ParameterLayout& layout) {
-  std::vector<DecayRange> ranges;
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (ranges.empty() || ranges.back().decays != info.decays)
-      ranges.push_back({info.offset, info.offset, info.decays});
-    ranges.back().end = info.end();
-  }
-  return ranges;
+std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
+  std::vector<dist::DecaySegment> segments;
+  for (const ParameterInfo& info : layout.parameters())
+    segments.push_back({info.offset, info.end(), info.decays});
+  return segments;
 }
 
 // The initial parameters do not depend on how they are cut, and drawing hundreds of millions takes
@@ -70,74 +71,43 @@ StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, Tensor
   return result;
 }
 
+Learner::Learner(MemoryRunner runner, kernels::Backend& backend)
+    : backend_(backend), runner_(std::move(runner)), communicator_(std::make_unique<OnlyRank>()) {}
+
 absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& model,
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,
+                                                         const OptimizerConfig& optimizer,
                                                          kernels::Backend& backend) {
   ASSIGN_OR_RETURN(MemoryRunner runner, MemoryRunner::Create(model, vocab_size, shape, backend));
   std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
-  RETURN_IF_ERROR(learner->AllocateState(ToDType(model.dtype)));
-  const TensorView& master = learner->master_;
-  const std::vector<float> initial = DrawParameters(learner->transformer().layout(), model, seed);
+  const ParameterLayout& layout = learner->transformer().layout();
+  ASSIGN_OR_RETURN(learner->optimizer_, dist::ShardedOptimizer::Create(
+                                            *learner->communicator_, backend, layout.num_elements(),
+                                            DecaySegmentsOf(layout), optimizer));
+  RETURN_IF_ERROR(learner->Allocate(ToDType(model.dtype), &learner->weights_));
+  RETURN_IF_ERROR(learner->Allocate(DType::kFloat32, &learner->gradients_));
+  const TensorView master = learner->optimizer_->master();
+  const std::vector<float> initial = DrawParameters(layout, model, seed);
   backend.CopyToDevice(initial.data(), master.raw(), master.num_bytes(), {});
-  if (!learner->weights_.is_null()) backend.Cast(master, learner->weights_, {});
-  const kernels::NormControl control;
-  backend.CopyToDevice(&control, learner->Control(), sizeof control, {});
+  learner->optimizer_->GatherWeights(learner->weights_);
   return learner;
 }
 
-absl::Status Learner::Allocate(DType dtype, int64_t elements, TensorView* view) {
-  ASSIGN_OR_RETURN(buffers_.emplace_back(), backend_.Allocate(elements * SizeOf(dtype)));
-  *view = TensorView(buffers_.back()->data(), dtype, {elements});
+absl::Status Learner::Allocate(DType dtype, TensorView* view) {
+  const int64_t size = transformer().layout().num_elements();
+  ASSIGN_OR_RETURN(buffers_.emplace_back(), backend_.Allocate(size * SizeOf(dtype)));
+  *view = TensorView(buffers_.back()->data(), dtype, {size});
   return absl::OkStatus();
 }
 
-absl::Status Learner::AllocateState(DType dtype) {
-  const int64_t size = transformer().layout().num_elements();
-  for (TensorView* state : {&master_, &gradients_, &m_, &v_})
-    RETURN_IF_ERROR(Allocate(DType::kFloat32, size, state));
-  if (dtype != DType::kFloat32) RETURN_IF_ERROR(Allocate(dtype, size, &weights_));
-  const int64_t blocks = (size + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
-  RETURN_IF_ERROR(Allocate(DType::kFloat64, blocks, &sums_));
-  return Allocate(DType::kUint8, sizeof(kernels::NormControl), &control_);
-}
-
-double Learner::Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps) {
-  const StepResult result = runner_.Run(batch, weights(), gradients_, static_cast<uint64_t>(step_));
-  backend_.SumOfSquares(gradients_, sums_, {});
-  kernels::ComputeGradientClipArgs clip = {.sums = sums_, .control = Control()};
-  clip.grad_scale = 1 / result.divisor;  // the gradient is that of the summed loss
-  clip.max_grad_norm = optimizer.max_grad_norm;
-  clip.beta1 = optimizer.adam_beta1;
-  clip.beta2 = optimizer.adam_beta2;
-  clip.bias_correction = optimizer.bias_correction;
-  clip.corrects_epsilon = optimizer.adam_form == AdamForm::kTorch;
-  backend_.ComputeGradientClip(clip, {});
-  for (const DecayRange& range : DecayRanges(transformer().layout())) {
-    const Shape shape{range.end - range.begin};
-    kernels::AdamWArgs args = {.grad = gradients_.Slice(range.begin, shape),
-                               .master = master_.Slice(range.begin, shape),
-                               .m = m_.Slice(range.begin, shape),
-                               .v = v_.Slice(range.begin, shape)};
-    if (!weights_.is_null()) args.weights = weights_.Slice(range.begin, shape);
-    args.learning_rate = LearningRate(optimizer, train_steps, step_);
-    args.beta1 = optimizer.adam_beta1;
-    args.beta2 = optimizer.adam_beta2;
-    args.epsilon = optimizer.adam_epsilon;
-    args.weight_decay = range.decays ? optimizer.weight_decay : 0.0;
-    args.control = Control();
-    backend_.AdamW(args, {});
-  }
+double Learner::Step(const Batch& batch, double learning_rate) {
+  const StepResult result = runner_.Run(batch, weights_, gradients_, step_++);
+  // The gradient is that of the summed loss.
+  optimizer_->Step(gradients_, {learning_rate, 1 / result.divisor}, weights_);
   backend_.Synchronize({});
-  ++step_;
+  if (!optimizer_->AwaitOutcome().skipped) ++updates_;
   return result.loss_sum / result.divisor;
-}
-
-int64_t Learner::Updates() {
-  kernels::NormControl control;
-  backend_.CopyToHost(Control(), &control, sizeof control, {});
-  backend_.Synchronize({});
-  return control.updates;
 }
 
 }  // namespace anyorder::bench

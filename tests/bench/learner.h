@@ -1,5 +1,5 @@
-// Training in one process: the product's network, backend, learning rate and AdamW, without files,
-// ranks or checkpoints.
+// Training in one process: the product's network, backend and optimizer, without files, other ranks
+// or checkpoints.
 
 #pragma once
 
@@ -14,6 +14,8 @@
 #include "core/network/transformer.h"
 #include "core/objective/batch.h"
 #include "core/optim/optimizer_config.h"
+#include "dist/communicator.h"
+#include "dist/sharded_optimizer.h"
 #include "kernels/backend.h"
 
 namespace anyorder::bench {
@@ -41,37 +43,36 @@ class MemoryRunner {
   MemoryRing memory_;
 };
 
-// fp32 weights with their optimizer state, and weights of the model's dtype where that is another,
-// in device memory. The gradient's norm, clipping and whether to skip stay on the device.
+// Weights of the model's dtype, and the product's optimizer as the only rank has it, in device
+// memory.
 class Learner {
  public:
   // `seed` draws the initial weights. ResourceExhausted if the device has too little memory.
   static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
                                                          int64_t vocab_size,
                                                          const BatchShape& shape, uint64_t seed,
+                                                         const OptimizerConfig& optimizer,
                                                          kernels::Backend& backend);
 
-  // One update of a run of `train_steps`; the mean loss before it. Returns when all is done.
-  double Step(const Batch& batch, const OptimizerConfig& optimizer, int64_t train_steps);
+  // One update; the mean loss before it. Returns when all is done.
+  double Step(const Batch& batch, double learning_rate);
   // Steps that were not skipped.
-  int64_t Updates();
-  ConstTensorView weights() const { return weights_.is_null() ? master_ : weights_; }
+  int64_t updates() const { return updates_; }
+  ConstTensorView weights() const { return weights_; }
   const Transformer& transformer() const { return runner_.transformer(); }
 
  private:
-  Learner(MemoryRunner runner, kernels::Backend& backend)
-      : backend_(backend), runner_(std::move(runner)) {}
-  absl::Status Allocate(DType dtype, int64_t elements, TensorView* view);
-  absl::Status AllocateState(DType dtype);
-  kernels::NormControl* Control() const {
-    return static_cast<kernels::NormControl*>(control_.raw());
-  }
+  Learner(MemoryRunner runner, kernels::Backend& backend);
+  absl::Status Allocate(DType dtype, TensorView* view);
 
   kernels::Backend& backend_;
   MemoryRunner runner_;
+  const std::unique_ptr<dist::Communicator> communicator_;
+  std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
-  TensorView master_, weights_, gradients_, m_, v_, sums_, control_;
-  int64_t step_ = 0;
+  TensorView weights_, gradients_;
+  uint64_t step_ = 0;
+  int64_t updates_ = 0;
 };
 
 }  // namespace anyorder::bench

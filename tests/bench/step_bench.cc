@@ -19,6 +19,7 @@
 
 #include "core/base/status.h"
 #include "core/objective/objective.h"
+#include "core/optim/schedule.h"
 #include "tests/bench/learner.h"
 #include "tests/bench/operands.h"
 #include "tests/bench/options.h"
@@ -214,8 +215,9 @@ absl::Status RunBench(int argc, char** argv) {
                    MakeObjective(preset.objective, preset.model, preset.sampling));
   TimedBackend backend(std::move(device), options.profile);
   const BatchShape shape = objective->Shape(preset.batch);
+  const OptimizerConfig optimizer;
   ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
-                   Learner::Create(preset.model, preset.vocab_size, shape, 1, backend));
+                   Learner::Create(preset.model, preset.vocab_size, shape, 1, optimizer, backend));
   const double gemm_rate = GemmRate(backend, ToDType(preset.model.dtype));
 
   constexpr int64_t kWarmUp = 2;
@@ -225,8 +227,8 @@ absl::Status RunBench(int argc, char** argv) {
   for (int64_t step = 0; step < kWarmUp + options.steps; ++step) {
     const Batch batch = MakeBatch(preset, *objective, step);
     if (step == kWarmUp) backend.Reset();
-    const double elapsed =
-        SecondsOf([&] { loss = learner->Step(batch, OptimizerConfig(), kWarmUp + options.steps); });
+    const double rate = LearningRate(optimizer, kWarmUp + options.steps, step);
+    const double elapsed = SecondsOf([&] { loss = learner->Step(batch, rate); });
     if (step < kWarmUp) continue;
     seconds.push_back(elapsed);
     total += elapsed;

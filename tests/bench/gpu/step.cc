@@ -80,24 +80,23 @@ absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& s
   const ModelConfig model = ModelOf(size, dropout);
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                    MakeObjective("permutation_lm", model, SamplingOf(size)));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<Learner> learner,
-      Learner::Create(model, size.vocab, objective->Shape(batch), /*seed=*/1, bench.backend()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
+                   Learner::Create(model, size.vocab, objective->Shape(batch), /*seed=*/1,
+                                   OptimizerConfig(), bench.backend()));
   std::vector<Batch> batches;
   for (int i = 0; i < kBatches; ++i) batches.push_back(DrawBatch(*objective, size, batch, i));
-  const OptimizerConfig optimizer{.learning_rate = 1e-5, .decay = LearningRateDecay::kConstant};
   int64_t steps = 0;
   double loss = 0;
   const auto run = [&] {
     const Batch& next = batches[static_cast<size_t>(steps++ % kBatches)];
-    return SecondsOf([&] { loss = learner->Step(next, optimizer, /*train_steps=*/1); });
+    return SecondsOf([&] { loss = learner->Step(next, /*learning_rate=*/1e-5); });
   };
   for (int i = 0; i < kWarmUp; ++i) run();
   std::vector<double> seconds;
   marks.begin();
   for (int sample = 0; sample < samples; ++sample) seconds.push_back(run());
   marks.end();
-  const int64_t updates = learner->Updates();
+  const int64_t updates = learner->updates();
   if (!std::isfinite(loss) || updates != steps) {
     return absl::DataLossError(absl::StrFormat(
         "%s: the loss is %g after %d updates in %d steps: this is no speed of training", name, loss,

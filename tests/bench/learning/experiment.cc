@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "core/base/status.h"
+#include "core/optim/schedule.h"
 
 namespace anyorder::bench {
 
@@ -51,16 +52,17 @@ absl::Status Experiment::Run() {
   ASSIGN_OR_RETURN(backend_,
                    kernels::MakeCpuBackend({.num_threads = static_cast<int>(common_.threads)}));
   ASSIGN_OR_RETURN(objective_, ObjectiveOf(model_));
+  const OptimizerConfig optimizer = {.learning_rate = common_.learning_rate,
+                                     .warmup_steps = common_.steps / 10,
+                                     .weight_decay = 0.0,
+                                     .bias_correction = true};
   ASSIGN_OR_RETURN(learner_, Learner::Create(model_, vocab_size_, objective_->Shape(common_.lanes),
-                                             common_.seed, *backend_));
-  OptimizerConfig optimizer = {.learning_rate = common_.learning_rate,
-                               .warmup_steps = common_.steps / 10,
-                               .weight_decay = 0.0,
-                               .bias_correction = true};
+                                             common_.seed, optimizer, *backend_));
   double loss = 0;
   for (int64_t step = 0; step < common_.steps; ++step) {
     if (step % common_.every == 0) RETURN_IF_ERROR(Report(step, loss));
-    loss = learner_->Step(MakeBatch(*objective_, common_.seed, step), optimizer, common_.steps);
+    loss = learner_->Step(MakeBatch(*objective_, common_.seed, step),
+                          LearningRate(optimizer, common_.steps, step));
   }
   return Report(common_.steps, loss);
 }

@@ -65,12 +65,12 @@ class Experiment {
   ModelConfig model_;
   SamplingConfig sampling_;
   std::unique_ptr<Objective> objective_;
+  std::unique_ptr<kernels::Backend> backend_;  // outlives the learner
   std::unique_ptr<Learner> learner_;
 
  private:
   ExperimentOptions common_;
   int64_t vocab_size_;
-  std::unique_ptr<kernels::Backend> backend_;
 };
 
 }  // namespace anyorder::bench
