@@ -15,30 +15,22 @@ model leaves out a sequence's first token, which it is given: it is compared wit
 Usage: adaptation.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3]
 A finished run in DIR is not run again.
 """
-import json
-from pathlib import Path
+from programs import command_line, evaluate, kept, parsed, prepare, print_seeds, train
 
-from programs import command_line, parsed, prepare, print_seeds, run, settings, train
-
-CONFIG = Path(__file__).resolve().parents[3] / "configs" / "llama-tiny.toml"
 DIFFUSION = {"objective.name": "masked_diffusion", "sampling.keep_first_token": "true"}
 SHIFTED = {"sampling.shifted_readout": "true"}
 COUNTED = {"sampling.mask_draw": "count", "sampling.mask_rate_min": 0}
 
 
 def train_model(args, name, seed, steps, values):
-    keys = {"train.steps": steps, "checkpoint.every": 0, "optimizer.warmup_steps": min(200, steps // 10), **values}
-    return train(args, CONFIG, name, seed, keys)
+    keys = {"train.steps": steps, "optimizer.warmup_steps": min(200, steps // 10), **values}
+    return train(args, "llama-tiny.toml", name, seed, keys)
 
 
 def bound(args, run_dir):
     """Held-out nats a token."""
-    report = run_dir / "bound.json"
-    if not report.exists():
-        text = run([args.anyorder, "eval", run_dir, "--data", args.work / "held-out", "--batches", args.batches, "--json",
-                    *settings(COUNTED)], args.work / f"{run_dir.name}.log")
-        report.write_text(text, encoding="utf-8")
-    return json.loads(report.read_text(encoding="utf-8"))["losses"][0]["nats"]
+    report = kept(run_dir / "bound.json", lambda: evaluate(args, run_dir, "held-out", COUNTED, "--batches", args.batches))
+    return report["losses"][0]["nats"]
 
 
 def runs_of(args, seed):

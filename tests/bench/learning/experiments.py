@@ -1,12 +1,12 @@
-"""What is run: a list of experiments, each a list of jobs. A job has a key, and a function that returns its records."""
+"""What is run: a list of experiments, each a list of jobs. A job has a key, and a function that returns its records.
+"args" are those of run.py."""
 
 import json
 import shutil
-import subprocess
 from dataclasses import dataclass
 from typing import Callable
 
-from programs import settings
+import programs
 
 # The network and the batch of the real-text experiments: configs/xlnet-tiny.toml made smaller.
 VOCAB_SIZE = 2000
@@ -15,7 +15,7 @@ MODEL = {
     "model.ffn_dim": 512, "model.init_range": 0.09,
 }
 TRAINING = {
-    "train.global_batch_size": 16, "train.micro_batch_size": 8, "cpu.threads": 1, "checkpoint.every": 0,
+    "train.global_batch_size": 16, "train.micro_batch_size": 8, "cpu.threads": 1,
     "optimizer.learning_rate": "1e-3", "optimizer.warmup_steps": 80,
 }
 SPANS_6 = {"sampling.spans": '"subword"', "sampling.num_predict": 21, "sampling.mask_alpha": 6}
@@ -48,84 +48,61 @@ class Job:
     run: Callable
 
 
-@dataclass
-class Setting:
-    binaries: object
-    source: object
-    out: object
-    seeds: list
-    smoke: bool  # tiny sizes: does it run, and do the certain things hold?
-
-
-def output_of(command):
-    done = subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"run.py: '{' '.join(map(str, command))}' ended with {done.returncode}: {done.stderr[-2000:]}")
-    return done.stdout
-
-
-def bench_job(setting, key, program, arguments):
+def bench_job(args, key, program, arguments):
     """A program of this folder; its JSON lines are the records."""
     def run():
-        return [json.loads(line) for line in output_of([setting.binaries / program, *arguments]).splitlines()]
+        output = programs.run([args.binaries / program, *arguments], args.work / f"{program}.log")
+        return [json.loads(line) for line in output.splitlines()]
     return Job(f"{key} {program} {' '.join(map(str, arguments))}", run)
 
 
-def pair(setting):
+def pair(args):
     steps, every, size = (400, 100, ["--firsts", 8, "--branches", 2, "--dim", 32, "--seq-len", 32, "--lr", 4e-3]) \
-        if setting.smoke else (3000, 100, [])
-    for seed in setting.seeds:
+        if args.smoke else (3000, 100, [])
+    for seed in args.seeds:
         common = ["--seed", seed, "--steps", steps, "--every", every, *size]
         for name, extra in (("permutation_lm", []), ("dae", ["--mask-token-prob", 1, "--random-token-prob", 0]),
                             ("dae", []), ("gpt", [])):
-            yield bench_job(setting, "pair", "pair_bench", ["--objective", name, *extra, *common])
+            yield bench_job(args, "pair", "pair_bench", ["--objective", name, *extra, *common])
 
 
-def lag(setting):
-    steps, every, size = (250, 50, ["--symbols", 8, "--dim", 32]) if setting.smoke else (1500, 50, [])
-    for seed in setting.seeds:
+def lag(args):
+    steps, every, size = (250, 50, ["--symbols", 8, "--dim", 32]) if args.smoke else (1500, 50, [])
+    for seed in args.seeds:
         for distance in (24, 10):
             for memory in (0, 32):
-                yield bench_job(setting, "lag", "lag_bench",
+                yield bench_job(args, "lag", "lag_bench",
                                 ["--mem", memory, "--lag", distance, "--seed", seed, "--steps", steps, "--every", every,
                                  *size])
 
 
-def longer(setting):
+def longer(args):
     """The copy with memories longer than the model was trained with, by the positions that it has."""
-    size = ["--steps", 250, "--symbols", 8, "--dim", 32] if setting.smoke else \
+    size = ["--steps", 250, "--symbols", 8, "--dim", 32] if args.smoke else \
         ["--steps", 1200, "--symbols", 16, "--lanes", 16, "--eval-steps", 24]
-    for seed in setting.seeds:
+    for seed in args.seeds:
         for positions in ("relative", "learned"):
-            job = bench_job(setting, "longer", "lag_bench",
+            job = bench_job(args, "longer", "lag_bench",
                             ["--lag", 24, "--mem", 32, "--every", 100000, "--positions", positions, "--longer", 1, "--seed", seed,
                              *size])
             yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
 
 
-def unigram(setting):
+def unigram(args):
     for spans in ("subword", "single"):
-        yield bench_job(setting, "unigram", "unigram_bench", ["--train", setting.out / "text/train", "--heldout",
-                                                              setting.out / "text/heldout", "--spans", spans])
+        yield bench_job(args, "unigram", "unigram_bench",
+                        ["--train", args.work / "train", "--heldout", args.work / "held-out", "--spans", spans])
 
 
-def train(setting, config, name, seed, steps, values):
-    """Trains from the beginning; the run's directory and the metrics of all steps."""
-    run_dir = setting.out / "runs" / f"{name}-{seed}"
-    shutil.rmtree(run_dir, ignore_errors=True)
-    text = {"data.shards": setting.out / "text/train"}
-    values = MODEL | (SMOKE if setting.smoke else {}) | TRAINING | text | {
-        "train.steps": steps, "train.seed": seed} | values
-    output_of([setting.binaries / "anyorder", "launch", "--config", setting.source / "configs" / config, "--run-dir",
-               run_dir, "--ranks", 1, "--resume", "never", *settings(values)])
-    lines = (run_dir / "metrics.jsonl").read_text().splitlines()
-    return run_dir, [json.loads(line) for line in lines]
+def train(args, config, name, seed, steps, values):
+    """The run's directory and the metrics of all steps."""
+    size = MODEL | (SMOKE if args.smoke else {}) | TRAINING | {"train.steps": steps}
+    run_dir = programs.train(args, config, f"{name}-{steps}", seed, size | values)
+    return run_dir, programs.metrics_of(run_dir)
 
 
-def evaluate(setting, run_dir, values, *options):
-    return json.loads(output_of(
-        [setting.binaries / "anyorder", "eval", "--run-dir", run_dir, "--data", setting.out / "text/heldout", "--json",
-         "--threads", 1, *options, *settings(values)]))
+def evaluate(args, run_dir, values, *options):
+    return programs.evaluate(args, run_dir, "held-out", values, "--threads", 1, *options)
 
 
 def sums(report):
@@ -133,14 +110,14 @@ def sums(report):
     return {(split["direction"], split["part"]): (split["targets"], split["loss_sum"]) for split in report["losses"]}
 
 
-def own_losses(setting, run_dir, values, first):
+def own_losses(args, run_dir, values, first):
     """Mean losses of batches `first` and later. A model whose memory needs `first` batches to fill scores just these; one
     without memory scores all, from which its loss of the first ones is taken away."""
-    report = evaluate(setting, run_dir, values, "--batches", 2 if setting.smoke else 0, "--seed", 1, "--batch-size", 16)
+    report = evaluate(args, run_dir, values, "--batches", 2 if args.smoke else 0, "--seed", 1, "--batch-size", 16)
     found = sums(report)
     surplus = first - report["settings"]["warmup_batches"]
-    if surplus > 0 and not setting.smoke:
-        early = sums(evaluate(setting, run_dir, values, "--batches", surplus, "--seed", 1, "--batch-size", 16))
+    if surplus > 0 and not args.smoke:
+        early = sums(evaluate(args, run_dir, values, "--batches", surplus, "--seed", 1, "--batch-size", 16))
         found = {key: (n - early[key][0], loss - early[key][1]) for key, (n, loss) in found.items()}
     return [{"direction": d, "part": p, "targets": n, "nats": loss / n} for (d, p), (n, loss) in found.items() if n]
 
@@ -151,15 +128,14 @@ def curve(metrics, window=20):
             for m in (metrics[i:i + window] for i in range(0, len(metrics), window))]
 
 
-def train_and_ask(setting, variant, seed, steps):
+def train_and_ask(args, variant, seed, steps):
     differences = VARIANTS[variant]
-    run_dir, metrics = train(setting, "xlnet-tiny.toml", variant.replace(" ", "-"), seed, steps,
-                             SPANS_6 | {"model.mem_len": 96} | differences)
+    run_dir, metrics = train(args, "xlnet-tiny.toml", variant, seed, steps, SPANS_6 | {"model.mem_len": 96} | differences)
     about = {"bench": "ablation", "variant": variant, "seed": seed, "steps": steps}
     records = [about | {"curve": curve(metrics), "targets_a_step": metrics[-1]["targets"]}]
 
     def ask(question, values):
-        for split in own_losses(setting, run_dir, values, first=2):
+        for split in own_losses(args, run_dir, values, first=2):
             records.append(about | {"question": question} | split)
 
     if variant == "dae":
@@ -170,44 +146,44 @@ def train_and_ask(setting, variant, seed, steps):
             ask(name, ALWAYS | question)
     if variant == "k6":
         ask("spans K=6, memory off", ALWAYS | SPANS_6 | {"model.mem_len": 0})
-    shutil.rmtree(run_dir / "checkpoints")
+    shutil.rmtree(run_dir)
     return records
 
 
-def ablation(setting):
-    steps = 4 if setting.smoke else 800
-    for seed in setting.seeds:
+def ablation(args):
+    steps = 4 if args.smoke else 800
+    for seed in args.seeds:
         for variant in VARIANTS:
             yield Job(f"ablation {variant} {seed} {steps}",
-                      lambda variant=variant, seed=seed: train_and_ask(setting, variant, seed, steps))
+                      lambda variant=variant, seed=seed: train_and_ask(args, variant, seed, steps))
 
 
-def train_causally(setting, seed, steps):
+def train_causally(args, seed, steps):
     """Transformer-XL: perplexity of the held-out text read from left to right, by memory at evaluation."""
-    run_dir, metrics = train(setting, "transformer-xl-tiny.toml", "transformer-xl", seed, steps,
+    run_dir, metrics = train(args, "transformer-xl-tiny.toml", "transformer-xl", seed, steps,
                              {"sampling.seq_len": 64, "model.mem_len": 64})
     about = {"bench": "causal", "seed": seed, "steps": steps}
     records = [about | {"curve": curve(metrics)}]
     for memory in (0, 64, 128, 256, 512):
         same = ["--same-length"] if memory else []
-        report = evaluate(setting, run_dir, {}, "--objective", "causal", "--mem-len", memory, "--target-len", 64, *same,
-                          "--batch-size", 4, "--batches", 2 if setting.smoke else 0)
+        report = evaluate(args, run_dir, {}, "--objective", "causal", "--mem-len", memory, "--target-len", 64, *same,
+                          "--batch-size", 4, "--batches", 2 if args.smoke else 0)
         records.append(about | {"eval_mem_len": memory, "report": report})
-    shutil.rmtree(run_dir / "checkpoints")
+    shutil.rmtree(run_dir)
     return records
 
 
-def causal(setting):
-    steps = 4 if setting.smoke else 800
-    for seed in setting.seeds:
-        yield Job(f"causal {seed} {steps}", lambda seed=seed: train_causally(setting, seed, steps))
+def causal(args):
+    steps = 4 if args.smoke else 800
+    for seed in args.seeds:
+        yield Job(f"causal {seed} {steps}", lambda seed=seed: train_causally(args, seed, steps))
 
 
-def neighbours(setting):
-    steps, size = (600, ["--symbols", 4, "--dim", 32, "--lr", 4e-3, "--seq-len", 32]) if setting.smoke else (1500, [])
-    for seed in setting.seeds:
+def neighbours(args):
+    steps, size = (600, ["--symbols", 4, "--dim", 32, "--lr", 4e-3, "--seq-len", 32]) if args.smoke else (1500, [])
+    for seed in args.seeds:
         for objective in ("gpt", "bert"):
-            yield bench_job(setting, "neighbour", "neighbour_bench",
+            yield bench_job(args, "neighbour", "neighbour_bench",
                             ["--objective", objective, "--seed", seed, "--steps", steps, "--every", steps, *size])
 
 

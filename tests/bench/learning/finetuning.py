@@ -22,12 +22,9 @@ TEXT: paragraphs a line, documents begin with " = Title = ". A finished fine-tun
 import json
 import random
 import re
-import statistics
 from pathlib import Path
 
-from programs import command_line, overrides, parsed, run, settings
-
-CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "finetune"
+from programs import command_line, metrics_of, parsed, print_header, print_row, run, train
 
 
 def documents(path):
@@ -138,25 +135,26 @@ REGULARISERS = {"layer-decay": ("optimizer.layer_decay", 0.75), "smoothing": ("o
 TUNING_SEED = 1000
 
 
-def write_examples(args, work):
+def write(path, examples):
+    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+
+
+def write_examples(args):
     docs = documents(args.text)
     training, held_out = zip(*[split(doc) for doc in docs])
     for name, (make, _, _) in TASKS.items():
         for part, texts, count in (("train", training, args.examples), ("dev", held_out, args.dev)):
-            path = work / f"{name}-{part}.jsonl"
-            lines = [json.dumps(example) for example in make(texts, random.Random(f"{name} {part}"), count)]
-            path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+            write(args.work / f"{name}-{part}.jsonl", make(texts, random.Random(f"{name} {part}"), count))
 
 
-def write_related(args, work, table, files):
+def write_related(args, table, files):
     """Pairs and choices of the rows of a labelled table. Returns the files by task."""
     made = {}
     for part, path, count in (("train", files[0], args.examples), ("dev", files[1], args.dev)):
         rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()[1:]]
         for name, (make, _, _) in RELATED.items():
-            output = work / f"{table}-{name}-{part}.jsonl"
-            examples = make(rows, random.Random(f"{table} {name} {part}"), count)
-            output.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+            output = args.work / f"{table}-{name}-{part}.jsonl"
+            write(output, make(rows, random.Random(f"{table} {name} {part}"), count))
             made.setdefault(f"{table}-{name}", []).append(output)
     return made
 
@@ -174,39 +172,32 @@ def tagged(args):
     return [one.split("=")[0] for one in args.tagged]
 
 
-def prepare(args, work, name, files):
+def prepare(args, name, files):
     for part, path in zip(("train", "dev"), files):
-        output = work / f"{name}-{part}"
+        output = args.work / f"{name}-{part}"
         if (output / "dataset.json").exists():
             continue
-        if name in tagged(args):
-            run([args.anyorder, "prep", "--task", name, "--input", path, "--vocab", args.vocab, "--output", output, "--case", args.case],
-                work / "prep.log")
-            continue
-        own = [] if part == "train" or name.endswith(("choice", "spans")) else ["--labels-from", work / f"{name}-train"]
-        run([args.anyorder, "prep", "--examples", path, "--vocab", args.vocab, "--output", output, "--case", args.case, *own], work / "prep.log")
+        source = ["--task", name, "--input", path] if name in tagged(args) else ["--examples", path]
+        if part == "dev" and name not in tagged(args) and not name.endswith(("choice", "spans")):
+            source += ["--labels-from", args.work / f"{name}-train"]
+        run([args.anyorder, "prep", *source, "--vocab", args.vocab, "--output", output, "--case", args.case], args.work / "prep.log")
 
 
-def fine_tune(args, work, name, variant, rate, seed):
+def fine_tune(args, name, variant, rate, seed):
     """Held-out accuracy at the end, or F1 of spans or entities."""
     task, keys = settings_of(args, name)
-    classes = json.loads((work / f"{name}-train" / "dataset.json").read_text(encoding="utf-8"))["examples"].get("classes")
+    training, held_out = args.work / f"{name}-train", args.work / f"{name}-dev"
+    classes = json.loads((training / "dataset.json").read_text(encoding="utf-8"))["examples"].get("classes")
     if classes:
         keys = {"objective.num_classes": len(classes), **keys}
     config = "xlnet-span-tiny.toml" if task == "span_extraction" else "xlnet-classify-tiny.toml"
-    run_dir = work / f"{name}-{variant['name']}-{rate}-{seed}"
-    values = {"objective.task": task, "data.shards": work / f"{name}-train", "eval.shards": work / f"{name}-dev",
-              "eval.every": keys["train.steps"], "train.seed": seed, "optimizer.learning_rate": rate,
-              "checkpoint.every": 0, **overrides(args), **keys, **variant["keys"]}
-    if not (run_dir / "done").exists():
-        run([args.anyorder, "launch", run_dir, "--config", CONFIGS / config, "--ranks", args.ranks, *settings(values)],
-            work / f"{run_dir.name}.log")
-        (run_dir / "done").touch()
+    values = {"objective.task": task, "data.shards": training, "eval.shards": held_out, "eval.every": keys["train.steps"],
+              "optimizer.learning_rate": rate}
+    run_dir = train(args, f"finetune/{config}", f"{name}-{variant['name']}-{rate}", seed, values, {**keys, **variant["keys"]})
     if task == "span_extraction":
-        return f1_of(args, run_dir, work / f"{name}-dev")
-    lines = [json.loads(line) for line in open(run_dir / "metrics.jsonl", encoding="utf-8")]
+        return f1_of(args, run_dir, held_out)
     metric = "eval_task_f1" if name in tagged(args) else "eval_task_accuracy"
-    return [line[metric] for line in lines if metric in line][-1]
+    return [line[metric] for line in metrics_of(run_dir) if metric in line][-1]
 
 
 def f1_of(args, run_dir, held_out):
@@ -244,25 +235,23 @@ def main():
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--regularised", default="topic,choice", help="tasks that layer decay and label smoothing are tried on")
     args = parsed(parser)
-    write_examples(args, args.work)
+    write_examples(args)
     files = {name: [args.work / f"{name}-{part}.jsonl" for part in ("train", "dev")] for name in args.tasks.split(",") if name}
     files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled + args.tagged}
     for name in args.related.split(",") if args.related else []:
-        files |= write_related(args, args.work, name, files[name])
-    print(f"| task | weights | rate | median | {' | '.join(f'seed {seed}' for seed in args.seeds)} |")
-    print("|---|---|---|---|" + "---|" * len(args.seeds))
+        files |= write_related(args, name, files[name])
+    print_header("task | weights | rate", args)
     for name, paths in files.items():
-        prepare(args, args.work, name, paths)
+        prepare(args, name, paths)
         best = {}  # rate, by whether weights are pretrained
         for variant in variants(args, name):
             is_pretrained = "train.init_from" in variant["keys"]
             if is_pretrained not in best:
                 best[is_pretrained] = max(args.rates.split(","),
-                                          key=lambda rate: fine_tune(args, args.work, name, variant, rate, TUNING_SEED))
+                                          key=lambda rate: fine_tune(args, name, variant, rate, TUNING_SEED))
             rate = best[is_pretrained]
-            found = [100 * fine_tune(args, args.work, name, variant, rate, seed) for seed in args.seeds]
-            cells = " | ".join(f"{value:.1f}" for value in found)
-            print(f"| {name} | {variant['name']} | {rate} | {statistics.median(found):.1f} | {cells} |", flush=True)
+            found = [100 * fine_tune(args, name, variant, rate, seed) for seed in args.seeds]
+            print_row(f"{name} | {variant['name']} | {rate}", found, digits=1)
 
 
 if __name__ == "__main__":

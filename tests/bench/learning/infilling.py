@@ -8,14 +8,13 @@ tokens they have. Prints a table of medians over seeds with all values.
 Usage: infilling.py --anyorder BIN --runs DIR --held-out FILE --work DIR [--seeds 1,2,3] [--models AS-ARM,...] [--items 100]
 A model's answer that is in DIR is not asked for again.
 """
-import argparse
 import json
 import random
 import re
 import statistics
 from pathlib import Path
 
-from programs import run
+from programs import command_line, parsed, run
 
 WINDOW, COUNTS = 36, range(1, 9)
 CAUSAL = "causal"
@@ -80,23 +79,18 @@ def causal(args, seed, items):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--anyorder", required=True)
+    parser = command_line(__doc__, trains=False)
     parser.add_argument("--runs", required=True, type=Path)
     parser.add_argument("--held-out", required=True)
-    parser.add_argument("--work", required=True, type=Path)
-    parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--models", default="causal,XLNet,AS-ARM,A3,block-diffusion-4,masked-diffusion")
     parser.add_argument("--items", type=int, default=100, help="of each number of missing words")
     parser.add_argument("--bound-samples", type=int, default=32, help="masks of a bound")
     parser.add_argument("--option", action="append", default=[], help="of every command, as --option=--threads=1")
-    args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
+    args = parsed(parser)
     items = make_items(args.held_out, args.items)
-    seeds = args.seeds.split(",")
     print(f"{len(items)} items\n| model | {' | '.join(f'{count} words' for count in COUNTS)} |\n|---|{'---|' * len(COUNTS)}")
     for model in args.models.split(","):
-        answers = [causal(args, seed, items) if model == CAUSAL else any_order(args, model, seed, items) for seed in seeds]
+        answers = [causal(args, seed, items) if model == CAUSAL else any_order(args, model, seed, items) for seed in args.seeds]
         rows = {"nats a word": [], "found": []}
         for count in COUNTS:
             places = [n for n, item in enumerate(items) if item[0] == count]

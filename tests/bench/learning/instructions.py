@@ -19,13 +19,12 @@ A finished run in DIR is not run again.
 import json
 import math
 import random
-from pathlib import Path
 
-from programs import command_line, parsed, print_seeds, run, settings, train
+from programs import command_line, evaluate, parsed, print_seeds, run, train
 
-CONFIG = Path(__file__).resolve().parents[3] / "configs" / "finetune" / "diffusion-sft-tiny.toml"
+CONFIG = "finetune/diffusion-sft-tiny.toml"
 SMALL = {"model.model_dim": 128, "model.head_dim": 32, "model.ffn_dim": 512, "sampling.seq_len": 48, "optimizer.learning_rate": 1e-3,
-         "checkpoint.every": 0, "cpu.threads": 1}
+         "cpu.threads": 1}
 TEMPLATE = "{message}{role} : {content} ; "
 NAMES, THINGS = "anna ben carl dora emil frida gus hanna".split(), "apples pears plums nuts figs eggs keys coins".split()
 
@@ -87,9 +86,8 @@ def prepare(args):
 
 def evaluated(args, run_dir, data, changes):
     """The evaluation's line of both directions: "nats" and "targets"."""
-    report = run([args.anyorder, "eval", run_dir, "--data", args.work / data, "--batches", 0, "--threads", 1, "--json",
-                  *settings({"sampling.answer_padding": "none", **changes})], args.work / f"{run_dir.name}.log")
-    return json.loads(report)["losses"][0]
+    values = {"sampling.answer_padding": "none", **changes}
+    return evaluate(args, run_dir, data, values, "--batches", 0, "--threads", 1)["losses"][0]
 
 
 def losses(args, seed):

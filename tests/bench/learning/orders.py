@@ -16,14 +16,11 @@ is measured with windows of one token, is taken out.
 Usage: orders.py --anyorder BIN --text FILE --held-out FILE --work DIR [--seeds 1,2,3] [--models causal,...]
 A finished run or score in DIR is not made again.
 """
-import json
 import math
 import statistics
-from pathlib import Path
 
-from programs import command_line, parsed, prepare, run, settings, train
+from programs import command_line, evaluate, kept, parsed, prepare, train
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 LENGTH, LANES = 128, 16
 NETWORK = {"model.model_dim": 128, "model.num_heads": 2, "model.ffn_dim": 512, "model.layer_norm": "pre",
            "model.layer_norm_epsilon": 1e-5, "model.positions": "rope", "model.segments": "none", "model.mem_len": 0,
@@ -47,7 +44,7 @@ class Own:
 
     def nats(self, ask, seed, batches):
         def loss(values, *words):
-            return ask(*words, *settings(values))["losses"][0]["nats"]
+            return ask(values, *words)["losses"][0]["nats"]
         mean = statistics.mean(loss(self.values, "--batch-size", LANES, "--batches", batches, "--seed", 100 * seed + draw)
                                for draw in range(self.draws))
         return without_first(mean, loss(self.alone, "--batch-size", 512, "--batches", 8)) if self.alone else mean
@@ -57,9 +54,9 @@ class Causal:
     """The text from left to right by a model that was trained on other orders."""
 
     def nats(self, ask, _, batches):
-        whole = ask("--objective", "causal", "--target-len", LENGTH, "--batch-size", LANES, "--batches", batches)["nats_per_token"]
-        first = ask("--objective", "causal", "--target-len", 1, "--batch-size", LANES, "--batches", 256)["nats_per_token"]
-        return without_first(whole, first)
+        def loss(length, number):
+            return ask({}, "--objective", "causal", "--target-len", length, "--batch-size", LANES, "--batches", number)["nats_per_token"]
+        return without_first(loss(LENGTH, batches), loss(1, 256))
 
 
 def without_first(whole, first):
@@ -84,19 +81,15 @@ def train_model(args, name, seed):
     config, values, _ = models()[name]
     keys = {**NETWORK, **OPTIMIZER, **values, "train.steps": args.steps, "train.global_batch_size": args.batch_size, "cpu.threads": 1,
             "checkpoint.every": args.every, "checkpoint.keep_every": args.every}
-    return train(args, CONFIGS / f"{config}.toml", name, seed, keys)
+    return train(args, f"{config}.toml", name, seed, keys)
 
 
 def bits(args, run_dir, score, seed, step):
     """Held-out bits a token but a window's first."""
     kind, how = score
-    report = run_dir / f"score-{kind}-{step}.json"
-    if not report.exists():
-        def ask(*words):
-            return json.loads(run([args.anyorder, "eval", run_dir, "--step", step, "--data", args.work / "held-out", "--json",
-                                   "--threads", 1, *words], args.work / f"{run_dir.name}-eval.log"))
-        report.write_text(json.dumps(how.nats(ask, seed, args.batches) / math.log(2)), encoding="utf-8")
-    return json.loads(report.read_text(encoding="utf-8"))
+    def ask(values, *words):
+        return evaluate(args, run_dir, "held-out", values, "--step", step, "--threads", 1, *words)
+    return kept(run_dir / f"score-{kind}-{step}.json", lambda: how.nats(ask, seed, args.batches) / math.log(2))
 
 
 def cost(runs, name):

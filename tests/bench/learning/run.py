@@ -19,6 +19,7 @@ from threading import Lock
 import corpus
 import experiments
 import tables
+from programs import SOURCE
 
 
 def options():
@@ -31,6 +32,11 @@ def options():
     parser.add_argument("--smoke", action="store_true")
     chosen = parser.parse_args()
     chosen.only = chosen.only.split(",")
+    chosen.seeds = [int(seed) for seed in chosen.seeds.split(",")]
+    chosen.binaries = Path(os.environ.get("ANYORDER_BIN", SOURCE / "build/bin"))
+    # What programs.py wants to know.
+    chosen.anyorder, chosen.work, chosen.set = chosen.binaries / "anyorder", chosen.out.resolve(), []
+    chosen.vocab_size = 300 if chosen.smoke else experiments.VOCAB_SIZE
     unknown = [name for name in chosen.only if name not in experiments.EXPERIMENTS]
     if unknown:
         parser.error(f"--only {unknown[0]}: not one of {', '.join(experiments.EXPERIMENTS)}")
@@ -62,18 +68,13 @@ class Results:
 
 def main():
     chosen = options()
-    source = Path(__file__).resolve().parents[3]
-    binaries = Path(os.environ.get("ANYORDER_BIN", source / "build/bin"))
-    setting = experiments.Setting(binaries, source, chosen.out.resolve(), [int(s) for s in chosen.seeds.split(",")],
-                                  chosen.smoke)
     chosen.out.mkdir(parents=True, exist_ok=True)
     # Short waits: two ranks or jobs on one core must not spin.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    if experiments.NEEDS_TEXT & set(chosen.only) and not (chosen.out / "text/heldout/dataset.json").exists():
-        vocab_size = 300 if chosen.smoke else experiments.VOCAB_SIZE
-        corpus.prepare(binaries, chosen.corpus, setting.out / "text", vocab_size)
+    if experiments.NEEDS_TEXT & set(chosen.only):
+        corpus.prepare(chosen)
     results = Results(chosen.out / "results.jsonl")
-    jobs = [job for name in chosen.only for job in experiments.EXPERIMENTS[name](setting) if job.key not in results.jobs]
+    jobs = [job for name in chosen.only for job in experiments.EXPERIMENTS[name](chosen) if job.key not in results.jobs]
     with ThreadPoolExecutor(chosen.jobs) as pool:
         list(pool.map(results.run, jobs))
     tables.write(results.records(), chosen.out)
