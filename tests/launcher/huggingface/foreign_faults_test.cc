@@ -224,27 +224,6 @@ TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
   }
 }
 
-TEST(ForeignFamilyTest, RunsAreOfTheFamilyThatTheyAreClosestTo) {
-  for (const auto& [type, family] :
-       {std::pair<const char*, const HfFamily*>{"llama", &LlamaFamily()},
-        {"A3", &A3Family()},
-        {"qwen2", &Qwen2Family()},
-        {"qwen3", &Qwen3Family()},
-        {"llada", &LladaFamily()},
-        {"mdlm", &MdlmFamily()},
-        {"bd3lm", &Bd3LmFamily()}}) {
-    const RunConfig run = RunOfForeign(type);
-    EXPECT_EQ(&FamilyOfRun(run), family) << type;
-    EXPECT_TRUE(CheckFamily(*family, run).ok()) << CheckFamily(*family, run);
-    // What a config.json says of it is read as the same network.
-    const std::string text = HfConfigText(*family, run, 30, DType::kFloat32, {});
-    RunConfig again = run;
-    again.model = Parsed(Json::parse(text)).model;
-    EXPECT_EQ(again.ToText(), run.ToText());
-  }
-  EXPECT_TRUE(CheckFamily(DreamFamily(), RunOfForeign("Dream")).ok());
-}
-
 TEST(ForeignFamilyTest, OtherObjectivesAreNamed) {
   RunConfig run = RunOfForeign("llama");
   run.objective.name = "a3";
