@@ -1,7 +1,9 @@
-// What core/metrics makes of cases, so that other implementations can be asked the same.
+// What core/metrics and core/ranking make of cases, so that other implementations can be asked the
+// same.
 //
 // Usage: metrics_dump < CASES > RESULTS. A line of CASES is a JSON object with `kind` and what that
 // needs; a line of RESULTS is a JSON list of numbers as hexadecimal floats ("nan"), or of strings.
+// Of a ranker it is an object: ranker_parity.py says what is in it.
 
 #include <nlohmann/json.hpp>
 
@@ -19,6 +21,7 @@
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
 #include "core/metrics/tagging.h"
+#include "core/ranking/kernel_ranker.h"
 
 namespace anyorder::metrics {
 namespace {
@@ -113,6 +116,59 @@ Json Tagging(const Json& input) {
   return Numbers({counts.precision(), counts.recall(), counts.f1()});
 }
 
+UnitVectors VectorsOf(const Json& states, int64_t dim) {
+  std::vector<float> values;
+  for (const Json& state : states)
+    for (const Json& value : state) values.push_back(value.get<float>());
+  return UnitVectors(values, dim);
+}
+
+std::vector<RankingQuery> QueriesOf(const Json& input) {
+  const auto dim = input["dim"].get<int64_t>();
+  std::vector<RankingQuery> queries;
+  for (const Json& one : input["queries"]) {
+    RankingQuery query{.grades = one["grades"].get<std::vector<int32_t>>()};
+    const UnitVectors vectors = VectorsOf(one["states"], dim);
+    for (const Json& document : one["documents"])
+      query.features.push_back(PoolKernels(vectors, VectorsOf(document, dim)));
+    queries.push_back(std::move(query));
+  }
+  return queries;
+}
+
+Json Ranker(const Json& input) {
+  const std::vector<RankingQuery> queries = QueriesOf(input);
+  KernelRanker start{.bias = input["bias"].get<double>()};
+  start.weights = input["weights"].get<KernelFeatures>();
+  Json output = {{"features", Json::array()}, {"scores", Json::array()}};
+  std::vector<DocumentPair> pairs;
+  for (const RankingQuery& query : queries) {
+    output["features"].push_back(query.features);
+    Json scores = Json::array();
+    for (const KernelFeatures& features : query.features) scores.push_back(start.Score(features));
+    output["scores"].push_back(scores);
+    for (size_t i = 0; i < query.grades.size(); ++i)
+      for (size_t j = 0; j < query.grades.size(); ++j)
+        if (query.grades[i] > query.grades[j])
+          pairs.emplace_back(&query.features[i], &query.features[j]);
+  }
+  RankerGradient gradient;
+  output["loss"] = PairwiseHingeLoss(start, pairs, &gradient);
+  output["gradient"] = gradient;
+  const auto seed = input["seed"].get<uint64_t>();
+  const auto folds = DealFolds(static_cast<int64_t>(queries.size()), input["folds"], seed);
+  output["folds"] = folds;
+  const TrainedRanker trained =
+      TrainForFold(queries, folds, input["fold"], {.max_steps = input["max_steps"], .seed = seed})
+          .value();
+  output["trained"] = {{"weights", trained.ranker.weights},
+                       {"bias", trained.ranker.bias},
+                       {"step", trained.step},
+                       {"num_steps", trained.num_steps},
+                       {"validation_loss", trained.validation_loss}};
+  return output;
+}
+
 Json Answer(const Json& input) {
   const std::string kind = input["kind"];
   if (kind == "classification") return Classification(input);
@@ -121,6 +177,7 @@ Json Answer(const Json& input) {
   if (kind == "squad") return Squad(input);
   if (kind == "entities") return Entities(input);
   if (kind == "tagging") return Tagging(input);
+  if (kind == "ranker") return Ranker(input);
   return kind == "texts" ? Texts(input) : Words(input);
 }
 

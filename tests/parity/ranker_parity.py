@@ -1,12 +1,10 @@
 """Kernel pooling and its ranker in numpy, written from the papers: features, scores, loss, gradient, folds and a training run.
 
-Fresh random states each time; ranker_dump says what core/ranking makes of them.
+Fresh random states each time; metrics_dump says what core/ranking makes of them.
 """
 import json
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 try:
     import numpy as np
@@ -198,10 +196,8 @@ def main():
         if training.proves_something():
             break
         print("drawn again: this training magnifies every rounding")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "task.json"
-        path.write_text(json.dumps(task))
-        ours = json.loads(subprocess.run([PROGRAMS / "ranker_dump", path], check=True, capture_output=True, text=True).stdout)
+    asked = json.dumps({"kind": "ranker", **task})
+    ours = json.loads(subprocess.run([PROGRAMS / "metrics_dump"], input=asked, check=True, capture_output=True, text=True).stdout)
     parameters = np.array([*task["weights"], task["bias"]])
     pairs = pairs_of_all(values, task)
     # A cosine may be off by the rounding of 24 products, which a kernel of width 1e-3 multiplies by
