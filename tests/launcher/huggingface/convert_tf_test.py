@@ -13,53 +13,45 @@ import tempfile
 import unittest
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "ckpt"))
+sys.dont_write_bytecode = True
+sys.path[:0] = [str(Path(__file__).parents[2] / "ckpt"), str(Path(__file__).parent / "tf_release")]
+from make import CONFIG, shapes  # noqa: E402
 from read_safetensors import read  # noqa: E402
 
 BIN = Path(sys.argv[1])
 RELEASE = Path(__file__).parent / "tf_release"
-MODEL, HEADS, HEAD, FFN, VOCAB, LAYERS = 8, 2, 4, 12, 14, 2
-# The variables in the order of their names, and so of their values (tf_release/make.py).
-OF_LAYER = ["ff/LayerNorm/beta", "ff/LayerNorm/gamma", "ff/layer_1/bias", "ff/layer_1/kernel", "ff/layer_2/bias", "ff/layer_2/kernel",
-            "rel_attn/LayerNorm/beta", "rel_attn/LayerNorm/gamma", "rel_attn/k/kernel", "rel_attn/o/kernel", "rel_attn/q/kernel",
-            "rel_attn/r/kernel", "rel_attn/v/kernel"]
-VARIABLES = (["model/lm_loss/bias", "model/sequnece_summary/summary/bias"] +
-             [f"model/transformer/layer_{layer}/{name}" for layer in range(LAYERS) for name in OF_LAYER] +
-             ["model/transformer/mask_emb/mask_emb", "model/transformer/mask_emb/mask_emb/Adam", "model/transformer/r_r_bias",
-              "model/transformer/r_s_bias", "model/transformer/r_w_bias", "model/transformer/seg_embed",
-              "model/transformer/word_embedding/lookup_table"])
+# Of the variables, in the order of their names, and so of their values (tf_release/make.py).
+SHAPES = dict(sorted(shapes(CONFIG)))
+VOCAB = CONFIG["n_token"]
 
 
-def counted(variable, count, first=0):
-    """Elements of a variable from `first` on."""
-    return [VARIABLES.index(variable) + (first + i) / 1024 for i in range(count)]
+def values_of(variable):
+    number = list(SHAPES).index(variable)
+    return [number + i / 1024 for i in range(math.prod(SHAPES[variable]))]
 
 
 def expected():
     """{name: (shape, values)} of XLNetLMHeadModel."""
-    heads = HEADS * HEAD
-    whole = {"transformer.word_embedding.weight": ("model/transformer/word_embedding/lookup_table", [VOCAB, MODEL]),
-             "transformer.mask_emb": ("model/transformer/mask_emb/mask_emb", [1, 1, MODEL]),
-             "lm_loss.bias": ("model/lm_loss/bias", [VOCAB])}
+    whole = {"transformer.word_embedding.weight": "model/transformer/word_embedding/lookup_table",
+             "transformer.mask_emb": "model/transformer/mask_emb/mask_emb", "lm_loss.bias": "model/lm_loss/bias"}
     tensors = {}
-    for layer in range(LAYERS):
+    for layer in range(CONFIG["n_layer"]):
         ours, theirs = f"transformer.layer.{layer}.", f"model/transformer/layer_{layer}/"
-        for name in "qkvor":
-            whole[f"{ours}rel_attn.{name}"] = (f"{theirs}rel_attn/{name}/kernel", [MODEL, HEADS, HEAD])
+        whole |= {f"{ours}rel_attn.{name}": f"{theirs}rel_attn/{name}/kernel" for name in "qkvor"}
         for part in ("rel_attn", "ff"):
-            whole[f"{ours}{part}.layer_norm.weight"] = (f"{theirs}{part}/LayerNorm/gamma", [MODEL])
-            whole[f"{ours}{part}.layer_norm.bias"] = (f"{theirs}{part}/LayerNorm/beta", [MODEL])
-        for name, rows, columns in (("layer_1", MODEL, FFN), ("layer_2", FFN, MODEL)):
-            whole[f"{ours}ff.{name}.bias"] = (f"{theirs}ff/{name}/bias", [columns])
-            values = counted(f"{theirs}ff/{name}/kernel", rows * columns)
-            tensors[f"{ours}ff.{name}.weight"] = ([columns, rows], [values[r * columns + c] for c in range(columns) for r in range(rows)])
-        for name, shape in (("r_w_bias", [HEADS, HEAD]), ("r_r_bias", [HEADS, HEAD]), ("r_s_bias", [HEADS, HEAD]),
-                            ("seg_embed", [2, HEADS, HEAD])):
-            count = heads * (2 if name == "seg_embed" else 1)
-            tensors[f"{ours}rel_attn.{name}"] = (shape, counted(f"model/transformer/{name}", count, layer * count))
-    for name, (variable, shape) in whole.items():
-        tensors[name] = (shape, counted(variable, math.prod(shape)))
-    return tensors
+            whole[f"{ours}{part}.layer_norm.weight"] = f"{theirs}{part}/LayerNorm/gamma"
+            whole[f"{ours}{part}.layer_norm.bias"] = f"{theirs}{part}/LayerNorm/beta"
+        for name in ("layer_1", "layer_2"):
+            whole[f"{ours}ff.{name}.bias"] = f"{theirs}ff/{name}/bias"
+            kernel = f"{theirs}ff/{name}/kernel"
+            (rows, columns), values = SHAPES[kernel], values_of(kernel)
+            tensors[f"{ours}ff.{name}.weight"] = ([columns, rows], [value for column in range(columns) for value in values[column::columns]])
+        for name in ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed"):
+            variable = f"model/transformer/{name}"
+            shape = SHAPES[variable][1:]
+            count = math.prod(shape)
+            tensors[f"{ours}rel_attn.{name}"] = (shape, values_of(variable)[layer * count:(layer + 1) * count])
+    return {**tensors, **{name: (SHAPES[variable], values_of(variable)) for name, variable in whole.items()}}
 
 
 def read_tensors(path):

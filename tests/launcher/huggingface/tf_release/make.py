@@ -8,9 +8,6 @@ import math
 import os
 import sys
 
-import numpy as np
-import tensorflow.compat.v1 as tf
-
 CONFIG = {"d_head": 4, "d_inner": 12, "d_model": 8, "ff_activation": "gelu", "n_head": 2, "n_layer": 2, "n_token": 14, "untie_r": True}
 
 
@@ -39,6 +36,9 @@ def shapes(config):
 
 
 if __name__ == "__main__":
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+
     tf.disable_eager_execution()
     for number, (name, shape) in enumerate(sorted(shapes(CONFIG))):
         values = number + np.arange(math.prod(shape), dtype=np.float32).reshape(shape) / 1024
