@@ -61,21 +61,12 @@ TEST(ChatSessionTest, NoTextHasAMark) {
   EXPECT_THAT(session->Prompt(), HasSubstr("<|end_header_id|>\n\nab<|eot_id|>"));
 }
 
-TEST(ChatSessionTest, TheTemplateMayBeGiven) {
-  const std::string path = testing::TempDir() + "/template";
-  std::ofstream(path) << "{role}: {content}\\n\n";
-  auto session = ChatSession::Start(Facts("chatml"), path, "").value();
-  session.Ask("Hi");
-  EXPECT_EQ(session.Prompt(), "user: Hi\nassistant: ");
-  EXPECT_EQ(session.closing(), "");
-}
-
 TEST(ChatSessionTest, NamesAndTextsAreNoFiles) {
   const TemporaryDirectory directory;
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(directory.path());
   for (const char* name : {"chatml", "<{role}>{content}", "nonsense"})
-    std::ofstream(name) << "file {role} {content}";
+    std::ofstream(name) << "file {role}: {content}\\n\n";
   const auto prompt = [](const std::string& own, const std::string& given) {
     const auto session = ChatSession::Start(Facts(own), given, "S");
     return session.ok() ? session->Prompt() : std::string(session.status().message());
@@ -84,8 +75,9 @@ TEST(ChatSessionTest, NamesAndTextsAreNoFiles) {
   EXPECT_THAT(prompt("llada", "chatml"), testing::StartsWith("<|im_start|>system"));
   EXPECT_THAT(prompt("<{role}>{content}", ""), testing::StartsWith("<system>S"));
   EXPECT_THAT(prompt("llada", "<{role}>{content}"), testing::StartsWith("<system>S"));
-  EXPECT_THAT(prompt("llada", "./chatml"), testing::StartsWith("file system S"));
-  EXPECT_THAT(prompt("llada", "nonsense"), testing::StartsWith("file system S"));
+  EXPECT_THAT(prompt("llada", "./chatml"), testing::StartsWith("file system: S\nfile assistant: "));
+  EXPECT_THAT(prompt("llada", "nonsense"), testing::StartsWith("file system: S\nfile assistant: "));
+  EXPECT_EQ(ChatSession::Start(Facts("llada"), "./chatml", "")->closing(), "");
   // That of a dataset names no file of the directory in which somebody happens to be.
   EXPECT_THAT(prompt("nonsense", ""), HasSubstr("is neither llada, chatml"));
   std::filesystem::current_path(before);

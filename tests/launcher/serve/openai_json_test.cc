@@ -92,20 +92,6 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
   EXPECT_EQ(other.status().message(), "'model' is 'gpt-4' but this server has 'fake'");
 }
 
-TEST(OpenAiResponseTest, HasChoicesAndUsage) {
-  FakeTextService service;
-  const auto request = ParseBody(R"({"prompt": ["a b", "c"], "n": 2, "echo": true})");
-  const auto completions = service.Complete({PromptOf(*request, 0), PromptOf(*request, 1)}).value();
-  const auto json = OpenAiResponse({"cmpl-1", 5, "fake"}, *request, completions);
-  EXPECT_EQ(json["object"], "text_completion");
-  EXPECT_EQ(json["usage"].dump(), R"({"prompt_tokens":3,"completion_tokens":4,"total_tokens":7})");
-  ASSERT_EQ(json["choices"].size(), 4u);
-  EXPECT_EQ(json["choices"][0].dump(),
-            R"({"text":"a b b a","index":0,"logprobs":null,"finish_reason":"stop"})");
-  EXPECT_EQ(json["choices"][2]["text"], "c c");
-  EXPECT_EQ(json["choices"][3]["index"], 3);
-}
-
 TEST(OpenAiResponseTest, LogprobsAreInTheOrderOfTheText) {
   const auto request = ParseBody(R"({"prompt": "ab", "logprobs": 1})");
   const Completion completion{.text = " x y",

@@ -152,23 +152,18 @@ TEST(RequestQueueTest, WhatWaitedTooLongOrForNobodyIsNotComputed) {
   EXPECT_THAT(busy.service.calls, ElementsAre(1, 1));
 }
 
-TEST(RequestQueueTest, WhatWasGivenUpAtItsDeadlineIsLate) {
-  BusyQueue<> busy;
-  const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
-  late->GiveUp();
-  EXPECT_EQ(busy.queue.num_waiting(), 0);
-  EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
-}
-
 TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
   BusyQueue<> busy({.max_waiting = 2, .max_batch = 1});
   const auto left = SubmitOne(busy.queue, Completes("left"));
   const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
   left->GiveUp();
+  const auto both = SubmitOne(busy.queue, Completes("both"), MonotonicNow() - absl::Seconds(1));
+  both->GiveUp();
   // Before anything else is computed.
   EXPECT_EQ(busy.queue.num_waiting(), 0);
   EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
   EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
+  EXPECT_EQ(TextOf(*both), TextOf(*late));
   const auto gone =
       busy.queue.Submit({Completes("gone"), Completes("gone")}, absl::InfiniteFuture()).value();
   for (const auto& ticket : gone) ticket->GiveUp();
@@ -226,23 +221,6 @@ TEST(RequestQueueTest, RollingScoresHaveATimeLimit) {
   EXPECT_EQ(num_scored, 1u);
 }
 
-TEST(RequestQueueTest, TheFaultOfOneIsNoFaultOfTheOthers) {
-  BusyQueue<> busy;
-  const auto good = SubmitOne(busy.queue, Completes("good"));
-  const auto bad = SubmitOne(busy.queue, Completes("a fault"));
-  busy.Allow();
-  EXPECT_EQ(TextOf(*good), " good");
-  EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
-}
-
-TEST(RequestQueueTest, TokensAreToldInOrder) {
-  FakeTextService service;
-  RequestQueue queue(service, {});
-  const auto ticket = Stream(queue, Completes("a b c"));
-  EXPECT_EQ(ToldOf(*ticket), " c b a");
-  EXPECT_EQ(TextOf(*ticket), " c b a");
-}
-
 TEST(RequestQueueTest, TokensAreToldOnceWhereABatchIsComputedAgain) {
   BusyQueue<> busy;
   const auto streamed = Stream(busy.queue, Completes("a b c", 2));
@@ -290,19 +268,6 @@ TEST(RequestQueueTest, TokensInAnyOrderAreNotTold) {
   const auto ticket = Stream(queue, std::move(request));
   EXPECT_EQ(ToldOf(*ticket), "");
   EXPECT_EQ(TextOf(*ticket), " c b a");
-}
-
-TEST(RequestQueueTest, StopFinishesWhatRunsAndRefusesTheRest) {
-  BusyQueue<> busy;
-  const auto waiting = SubmitOne(busy.queue, Completes("waiting"));
-  std::thread stopper([&] { busy.queue.Stop(); });
-  EXPECT_EQ(TextOf(*waiting), "the server is being stopped");
-  EXPECT_FALSE(busy.running->Await(absl::ZeroDuration()));
-  EXPECT_EQ(busy.queue.Submit({Completes("later")}, absl::InfiniteFuture()).status().code(),
-            absl::StatusCode::kUnavailable);
-  busy.Allow();
-  stopper.join();
-  EXPECT_EQ(TextOf(*busy.running), " running");
 }
 
 TEST(RequestQueueTest, ManyThreadsEachGetTheirOwnAnswers) {
