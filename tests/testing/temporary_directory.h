@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace anyorder {
@@ -22,6 +23,12 @@ class TemporaryDirectory {
   TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
 
   const std::string& path() const { return path_; }
+  // Makes or replaces a file in it. Returns its path.
+  std::string Write(const std::string& name, const std::string& bytes) const {
+    const std::string file = path_ + "/" + name;
+    std::ofstream(file, std::ios::binary) << bytes;
+    return file;
+  }
 
  private:
   std::string path_;

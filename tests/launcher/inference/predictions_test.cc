@@ -7,7 +7,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -26,16 +25,13 @@ constexpr double kRounding = 4 * 0x1p-53;
 
 class PredictionsTest : public ::testing::Test {
  protected:
-  std::string Store(const std::string& name, const std::string& bytes) const {
-    std::ofstream(folder_.path() + "/" + name, std::ios::binary) << bytes;
-    return folder_.path() + "/" + name;
-  }
   std::vector<Prediction> Read(const std::string& bytes, LabelKind kind = LabelKind::kClass) const {
-    return ReadPredictions(Store("file", bytes), kind).value();
+    return ReadPredictions(folder_.Write("file", bytes), kind).value();
   }
   void ExpectRefused(const std::string& bytes, const std::string& message,
                      LabelKind kind = LabelKind::kClass) const {
-    EXPECT_THAT(ReadPredictions(Store("bad", bytes), kind).status(), Exits(kExitData, message));
+    EXPECT_THAT(ReadPredictions(folder_.Write("bad", bytes), kind).status(),
+                Exits(kExitData, message));
   }
 
   const TemporaryDirectory folder_;
@@ -132,9 +128,9 @@ TEST_F(PredictionsTest, OfficialFilesHaveLabelsAlone) {
 
 TEST_F(PredictionsTest, NullScoresComeFromAFileOfTheirOwn) {
   std::vector<Prediction> answers = Read("{\"q1\": \"red\", \"q2\": \"\"}");
-  ASSERT_TRUE(ReadNullScores(Store("odds", "{\"q2\": 1, \"q1\": -2.5}"), answers).ok());
+  ASSERT_TRUE(ReadNullScores(folder_.Write("odds", "{\"q2\": 1, \"q1\": -2.5}"), answers).ok());
   EXPECT_EQ(answers[0].null_score, -2.5);
-  EXPECT_THAT(ReadNullScores(Store("odds", "{\"q2\": 1}"), answers),
+  EXPECT_THAT(ReadNullScores(folder_.Write("odds", "{\"q2\": 1}"), answers),
               Says("odds: there is no finite number for question 'q1'"));
 }
 

@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 #include "core/base/status.h"
@@ -20,51 +19,44 @@ using ::testing::HasSubstr;
 
 class PromptsTest : public ::testing::Test {
  protected:
-  std::string Store(const std::string& name, const std::string& bytes) const {
-    std::ofstream(folder_.path() + "/" + name, std::ios::binary) << bytes;
-    return folder_.path() + "/" + name;
-  }
   void ExpectRefused(const std::string& name, const std::string& bytes,
                      const std::string& message) const {
-    EXPECT_THAT(ReadPrompts(Store(name, bytes)).status(), Exits(kExitData, message));
+    EXPECT_THAT(ReadPrompts(folder_.Write(name, bytes)).status(), Exits(kExitData, message));
   }
 
   const TemporaryDirectory folder_;
 };
 
 TEST_F(PromptsTest, EachLineIsOne) {
-  const auto text = ReadPrompts(Store("a.txt", "one\r\n\n\xC3\xA9")).value();
+  const auto text = ReadPrompts(folder_.Write("a.txt", "one\r\n\n\xC3\xA9")).value();
   EXPECT_THAT(text, ElementsAre("one", "", "\xC3\xA9"));
   const auto json =
-      ReadPrompts(Store("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n")).value();
+      ReadPrompts(folder_.Write("a.jsonl", "{\"text\": \"a\\nb\"}\n{\"text\": \"\"}\n")).value();
   EXPECT_THAT(json, ElementsAre("a\nb", ""));
   const auto apart =
-      ReadInputLines(Store("b.jsonl", "\n{}\r\n\n{}"), ObjectLines::kNowhere).value();
+      ReadInputLines(folder_.Write("b.jsonl", "\n{}\r\n\n{}"), ObjectLines::kNowhere).value();
   ASSERT_EQ(apart.size(), 2u);
   EXPECT_EQ(apart[1].number, 4);
 }
 
 TEST_F(PromptsTest, LinesMayBeObjectsInAnyFile) {
-  const auto lines =
-      ReadPromptLines(Store("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"), ObjectLines::kBySign)
-          .value();
+  const auto lines = ReadPromptLines(folder_.Write("a.txt", "{1} x\n{\"text\": \"a\", \"n\": 1}\n"),
+                                     ObjectLines::kBySign)
+                         .value();
   ASSERT_EQ(lines.size(), 2u);
   EXPECT_EQ(lines[0].text, "{1} x");
   EXPECT_TRUE(lines[0].object.is_null());
   EXPECT_THAT(lines[0].place, HasSubstr("a.txt:1"));
   EXPECT_EQ(lines[1].text, "a");
   EXPECT_EQ(lines[1].object["n"], 1);
-  const auto plain = ReadPrompts(Store("b.txt", "{\"text\": \"a\"}\n")).value();
+  const auto plain = ReadPrompts(folder_.Write("b.txt", "{\"text\": \"a\"}\n")).value();
   EXPECT_THAT(plain, ElementsAre("{\"text\": \"a\"}"));
 }
 
-TEST_F(PromptsTest, NulIsRefusedWithItsPlace) {
+TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
   ExpectRefused("a.txt", std::string("good\nba\0d\n", 10), "a.txt:2: byte 2 of the line is NUL");
   ExpectRefused("a.jsonl", "{\"text\": \"good\"}\n{\"text\": \"\\u0000\"}\n",
                 "a.jsonl:2: byte 0 of 'text' is NUL");
-}
-
-TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
   ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: byte 0 of the line is not valid UTF-8");
   ExpectRefused("a.txt", "", "holds no prompt");
   ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n",

@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -66,10 +65,10 @@ TEST(SubmissionFilesTest, RaceHasLettersByQuestion) {
 
 TEST(SubmissionFilesTest, ConllHasItsRowsWithOneMoreColumn) {
   const TemporaryDirectory folder;
-  const std::string input = folder.path() + "/test.txt";
-  std::ofstream(input, std::ios::binary) << "-DOCSTART- -X- -X- O\n\nHe\tPRP B-NP O\r\n"
-                                            "left VBD  B-VP O\n\n\nParis NNP B-NP B-LOC\n"
-                                            "-DOCSTART- -X- -X- O\nEnd NN B-NP O\n";
+  const std::string input = folder.Write("test.txt",
+                                         "-DOCSTART- -X- -X- O\n\nHe\tPRP B-NP O\r\n"
+                                         "left VBD  B-VP O\n\n\nParis NNP B-NP B-LOC\n"
+                                         "-DOCSTART- -X- -X- O\nEnd NN B-NP O\n");
   const std::vector<std::string> classes = {"O", "B-LOC"};
   const std::vector<Prediction> said = {
       {.classes = classes, .word_probabilities = {{{1, 0}, {0, 1}}}},

@@ -8,7 +8,6 @@
 
 #include <bit>
 #include <cmath>
-#include <fstream>
 #include <functional>
 #include <limits>
 #include <numeric>
@@ -29,9 +28,7 @@ using TraceJson = nlohmann::json;
 class TraceFileTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::vector<Trace>> Read(const std::string& bytes) const {
-    const std::string path = folder_.path() + "/t.jsonl";
-    std::ofstream(path, std::ios::binary) << bytes;
-    return ReadTraces(path);
+    return ReadTraces(folder_.Write("t.jsonl", bytes));
   }
   void ExpectRefused(const std::string& bytes, const std::string& message) const {
     EXPECT_THAT(Read(bytes).status(), Exits(kExitData, message, "`anyorder generate --trace`"));

@@ -96,12 +96,6 @@ TEST(BlankTextTest, FaultsAreNamedWithTheirCharacter) {
   ExpectFault("{1} {{b}}", "a blank at character 1 and {{words}} at character 5");
 }
 
-TEST(BlankTextTest, WordsTakeThePlaceOfBlanks) {
-  const auto parsed = ParseBlankText("a \\{ {1}, b___.", kMost);
-  ASSERT_TRUE(parsed.ok()) << parsed.status();
-  EXPECT_EQ(parsed->With({"x y", ""}), "a { x y, b.");
-}
-
 // Any text of characters, blanks and words comes back, whatever its escapes.
 TEST(BlankTextTest, WhatIsEscapedComesBack) {
   std::mt19937_64 random(std::random_device{}());
