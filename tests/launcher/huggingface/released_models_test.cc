@@ -145,33 +145,20 @@ Released TransformerXl() {
   return model;
 }
 
-struct LlamaSizes {
-  int64_t layers, dim, heads, key_heads, head_dim, ffn, vocabulary;
-};
-
 // Llama, A3, Qwen2, Qwen3 and Dream. `rest`: the rest of config.json.
-Released LlamaLike(const char* type, const LlamaSizes& s, bool is_tied, const std::string& rest,
-                   int64_t parameters) {
+Released LlamaLike(ForeignShape s, bool is_tied, const std::string& rest, int64_t parameters) {
+  if (is_tied) s.storing = Storing::kTied;
+  s.is_two_stream = absl::StrContains(rest, "TwoStream");
   Released model = {
-      type,
-      absl::StrCat(R"({"model_type": ")", type, R"(", "hidden_size": )", s.dim,
+      s.type,
+      absl::StrCat(R"({"model_type": ")", s.type, R"(", "hidden_size": )", s.dim,
                    R"(, "num_hidden_layers": )", s.layers, R"(, "num_attention_heads": )", s.heads,
                    R"(, "num_key_value_heads": )", s.key_heads, R"(, "intermediate_size": )", s.ffn,
-                   R"(, "vocab_size": )", s.vocabulary, R"(, "hidden_act": "silu",
+                   R"(, "vocab_size": )", s.vocab, R"(, "hidden_act": "silu",
   "tie_word_embeddings": )",
                    is_tied ? "true" : "false", ", ", rest, "}"),
       parameters};
-  AddForeignTensors({.type = type,
-                     .layers = s.layers,
-                     .dim = s.dim,
-                     .heads = s.heads,
-                     .key_heads = s.key_heads,
-                     .head_dim = s.head_dim,
-                     .ffn = s.ffn,
-                     .vocab = s.vocabulary,
-                     .storing = is_tied ? Storing::kTied : Storing::kUntied,
-                     .is_two_stream = absl::StrContains(rest, "TwoStream")},
-                    model.tensors);
+  AddForeignTensors(s, model.tensors);
   return model;
 }
 
@@ -185,18 +172,18 @@ std::vector<Released> Llamas() {
   const std::string qwen =
       R"("rms_norm_eps": 1e-06, "rope_theta": 1000000, "sliding_window": 131072,
   "max_window_layers": 28, "use_sliding_window": false, "max_position_embeddings": 131072)";
-  const LlamaSizes qwen7b = {28, 3584, 28, 4, 128, 18944, 152064};
   return {
-      LlamaLike("llama", {32, 4096, 32, 8, 128, 14336, 128256}, false, llama3(8), 8'030'261'248),
+      LlamaLike({"llama", 32, 4096, 32, 8, 128, 14336, 128256}, false, llama3(8), 8'030'261'248),
       // A3 begins with Llama 3.1.
-      LlamaLike("llama", {32, 4096, 32, 8, 128, 14336, 128256}, false,
+      LlamaLike({"llama", 32, 4096, 32, 8, 128, 14336, 128256}, false,
                 R"("architectures": ["LlamaTwoStreamForCausalLM"], )" + llama3(8), 8'030'265'344),
-      LlamaLike("llama", {16, 2048, 32, 8, 64, 8192, 128256}, true, llama3(32), 1'235'814'400),
-      LlamaLike("qwen2", qwen7b, false, qwen, 7'615'616'512),
-      LlamaLike("Dream", qwen7b, false, qwen + R"(, "mask_token_id": 151666)", 7'615'616'512),
-      LlamaLike("qwen3", {28, 1024, 16, 8, 128, 3072, 151936}, true,
+      LlamaLike({"llama", 16, 2048, 32, 8, 64, 8192, 128256}, true, llama3(32), 1'235'814'400),
+      LlamaLike({"qwen2", 28, 3584, 28, 4, 128, 18944, 152064}, false, qwen, 7'615'616'512),
+      LlamaLike({"Dream", 28, 3584, 28, 4, 128, 18944, 152064}, false,
+                qwen + R"(, "mask_token_id": 151666)", 7'615'616'512),
+      LlamaLike({"qwen3", 28, 1024, 16, 8, 128, 3072, 151936}, true,
                 qwen + R"(, "head_dim": 128, "attention_bias": false)", 596'049'920),
-      LlamaLike("qwen3", {36, 4096, 32, 8, 128, 12288, 151936}, false,
+      LlamaLike({"qwen3", 36, 4096, 32, 8, 128, 12288, 151936}, false,
                 qwen + R"(, "head_dim": 128, "attention_bias": false)", 8'190'735'360)};
 }
 
@@ -213,15 +200,7 @@ Released Llada() {
   "residual_dropout": 0.0, "rms_norm_eps": 1e-05, "rope": true, "rope_full_precision": true,
   "rope_theta": 500000.0, "scale_logits": false, "vocab_size": 126464, "weight_tying": false})",
       8'015'581'184};
-  AddForeignTensors({.type = "llada",
-                     .layers = 32,
-                     .dim = 4096,
-                     .heads = 32,
-                     .key_heads = 32,
-                     .head_dim = 128,
-                     .ffn = 12288,
-                     .vocab = 126464},
-                    model.tensors);
+  AddForeignTensors({"llada", 32, 4096, 32, 32, 128, 12288, 126464}, model.tensors);
   return model;
 }
 

@@ -23,9 +23,18 @@ constexpr int64_t kDim = 8;  // of HfDirectory
 class TaskHeadTest : public ::testing::Test, protected MadeModelDirectory {
  protected:
   // The directory as a class for a task has it: without the language model's bias.
-  void Become(const char* architecture) {
+  void Become(const std::string& architecture) {
     model_.config["architectures"] = {architecture};
     model_.Remove("lm_loss.bias");
+  }
+  // A new one of three classes of words or of texts. Returns its class.
+  std::string BecomeClassifier(bool of_words) {
+    model_ = HfDirectory();
+    const char* const architecture =
+        of_words ? "XLNetForTokenClassification" : "XLNetForSequenceClassification";
+    Become(architecture);
+    of_words ? AddTags(3) : model_.AddSummary(3);
+    return architecture;
   }
   void AddTags(int64_t outputs) {
     model_.Add("classifier.weight", {outputs, kDim}, 54);
@@ -49,11 +58,7 @@ class TaskHeadTest : public ::testing::Test, protected MadeModelDirectory {
 TEST_F(TaskHeadTest, ClassesOfTextsAndOfWordsComeAndGoWithTheirNames) {
   for (const bool of_words : {false, true}) {
     SCOPED_TRACE(of_words);
-    const std::string architecture =
-        of_words ? "XLNetForTokenClassification" : "XLNetForSequenceClassification";
-    model_ = HfDirectory();
-    Become(architecture.c_str());
-    of_words ? AddTags(3) : model_.AddSummary(3);
+    const std::string architecture = BecomeClassifier(of_words);
     model_.config["id2label"] = {{"0", "O"}, {"1", "B-X"}, {"2", "I-X"}};
     ASSERT_EQ(Import(), absl::OkStatus());
     const ObjectiveConfig objective = ConfigOf().objective;
@@ -144,31 +149,23 @@ TEST_F(TaskHeadTest, WithoutAnswerClassItIsZerosAndStaysOut) {
   EXPECT_FALSE(ConfigOf().objective.answer_class);
 }
 
-TEST_F(TaskHeadTest, ClassesOfWordsOfAnotherNumberOrInPartAreRefused) {
-  Become("XLNetForTokenClassification");
-  AddTags(3);
-  model_.config["num_labels"] = 3;
-  ExpectModelRefused(model_, {"'classifier.weight' is [3, 8]"}, {"objective.num_classes=4"});
-  model_.Remove("classifier.bias");
-  ExpectModelRefused(model_,
-                     {"no tensor 'classifier.bias' [3]; save an XLNetForTokenClassification"});
-}
-
 TEST_F(TaskHeadTest, OtherHeadsAndHalfHeadsAreRefused) {
-  Become("XLNetForSequenceClassification");
-  model_.AddSummary(3);
+  for (const bool of_words : {true, false}) {
+    const std::string architecture = BecomeClassifier(of_words);
+    const std::string head = of_words ? "classifier" : "logits_proj";
+    model_.config["num_labels"] = 3;
+    ExpectModelRefused(model_, {"'" + head + ".weight' is [3, 8]"}, {"objective.num_classes=4"});
+    model_.Remove(head + ".bias");
+    ExpectModelRefused(model_, {"no tensor '" + head + ".bias' [3]; save an " + architecture});
+  }
+  BecomeClassifier(/*of_words=*/false);
   model_.config["num_labels"] = 3;
-  ExpectModelRefused(model_, {"'logits_proj.weight' is [3, 8]"}, {"objective.num_classes=4"});
   model_.config["summary_type"] = "mean";
   ExpectModelRefused(model_,
                      {"'summary_type' is \"mean\", not \"last\": the summary belongs to another"});
   model_.config.erase("summary_type");
   model_.config["problem_type"] = "multi_label_classification";
   ExpectModelRefused(model_, {"'problem_type' is \"multi_label_classification\""});
-  model_.config.erase("problem_type");
-  model_.Remove("logits_proj.bias");
-  ExpectModelRefused(model_,
-                     {"no tensor 'logits_proj.bias' [3]; save an XLNetForSequenceClassification"});
 }
 
 // What no class of transformers holds is said with the setting's name.
