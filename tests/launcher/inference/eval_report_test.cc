@@ -9,6 +9,8 @@ namespace anyorder::launcher {
 namespace {
 
 using data::PieceKind;
+using ::testing::ElementsAre;
+using ::testing::FieldsAre;
 using ::testing::IsEmpty;
 
 TEST(PieceLengthsTest, CountsCharactersAndBytesOfTheText) {
@@ -19,13 +21,10 @@ TEST(PieceLengthsTest, CountsCharactersAndBytesOfTheText) {
                                                {"\u00e9t"},
                                                {"\u20ac\U0001F600"}};
   const data::VocabIds ids{.unk = 0, .eod = 1};
-  const std::vector<TextLength> lengths = PieceLengths(pieces, ids);
-  const std::vector<TextLength> expected = {{1, 1}, {0, 0}, {4, 4}, {1, 1}, {2, 3}, {2, 7}};
-  ASSERT_EQ(lengths.size(), expected.size());
-  for (size_t id = 0; id < expected.size(); ++id) {
-    EXPECT_EQ(lengths[id].characters, expected[id].characters) << id;
-    EXPECT_EQ(lengths[id].bytes, expected[id].bytes) << id;
-  }
+  // Characters and bytes.
+  EXPECT_THAT(PieceLengths(pieces, ids),
+              ElementsAre(FieldsAre(1, 1), FieldsAre(0, 0), FieldsAre(4, 4), FieldsAre(1, 1),
+                          FieldsAre(2, 3), FieldsAre(2, 7)));
   pieces.push_back({"<0x41>", PieceKind::kByte});
   EXPECT_THAT(PieceLengths(pieces, ids), IsEmpty());
 }

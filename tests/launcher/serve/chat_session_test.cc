@@ -90,7 +90,6 @@ TEST(ChatSessionTest, FaultsSayWhatToDo) {
   EXPECT_THAT(fault(Facts(""), ""),
               HasSubstr("runs/a: no chat template is known, so the model was not trained on "
                         "conversations, or its dataset is gone; pass --chat-template"));
-  EXPECT_THAT(fault(Facts("chatml"), "nonsense"), HasSubstr("is neither llada, chatml"));
   EXPECT_THAT(fault(Facts("tokenizer"), ""), HasSubstr("is a tokenizer's own"));
 }
 
