@@ -49,6 +49,15 @@ inline void ExpectPatchesRefused(const nlohmann::ordered_json& config,
   }
 }
 
+inline std::vector<float> Transposed(const std::vector<float>& matrix, size_t rows) {
+  EXPECT_FALSE(matrix.empty());
+  const size_t columns = matrix.size() / rows;
+  std::vector<float> transposed(matrix.size());
+  for (size_t i = 0; i < rows; ++i)
+    for (size_t j = 0; j < columns; ++j) transposed[j * rows + i] = matrix[i * columns + j];
+  return transposed;
+}
+
 class ExchangeDirectory {
  protected:
   std::string At(const std::string& name) const { return absl::StrCat(root_, "/", name); }

@@ -100,13 +100,8 @@ TEST_P(FamilyTest, ProjectionsAreTransposedAndPositionsBeginBehindThePadding) {
   Make(GetParam());
   ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(ExportOurs("ours").ok());
-  const std::vector<float> theirs = ValuesIn("hf", prefix_ + kQueryTensor);
-  const std::vector<float> ours = ValuesIn("ours", "transformer.layer.1.rel_attn.q");
-  ASSERT_EQ(ours.size(), static_cast<size_t>(kHiddenSize * kHiddenSize));
-  ASSERT_EQ(theirs.size(), ours.size());
-  for (size_t i = 0; i < kHiddenSize; ++i)
-    for (size_t j = 0; j < kHiddenSize; ++j)
-      EXPECT_EQ(ours[i * kHiddenSize + j], theirs[j * kHiddenSize + i]);
+  EXPECT_EQ(ValuesIn("ours", "transformer.layer.1.rel_attn.q"),
+            Transposed(ValuesIn("hf", prefix_ + kQueryTensor), kHiddenSize));
   const std::vector<float> table = ValuesIn("hf", prefix_ + kPositionTensor);
   const size_t unused = prefix_ == "bert." ? 0 : 2 * kHiddenSize;
   EXPECT_EQ(ValuesIn("ours", "transformer.position_embedding.weight"),
@@ -336,14 +331,11 @@ TEST_F(CausalExchangeTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
 
   const std::vector<float> all = ValuesIn("hf", "h.0.attn.c_attn.weight");
   const std::vector<float> keys = ValuesIn("ours", "transformer.layer.0.rel_attn.k");
-  const std::vector<float> in = ValuesIn("hf", "h.0.mlp.c_fc.weight");
-  const std::vector<float> ours_in = ValuesIn("ours", "transformer.layer.0.ff.layer_1.weight");
-  for (int row = 0; row < 4; ++row) {
+  for (int row = 0; row < 4; ++row)
     for (int column = 0; column < 4; ++column)
       EXPECT_EQ(keys[row * 4 + column], all[row * 12 + 4 + column]);
-    for (int column = 0; column < 16; ++column)
-      EXPECT_EQ(ours_in[column * 4 + row], in[row * 16 + column]);
-  }
+  EXPECT_EQ(ValuesIn("ours", "transformer.layer.0.ff.layer_1.weight"),
+            Transposed(ValuesIn("hf", "h.0.mlp.c_fc.weight"), 4));
   EXPECT_EQ(ValuesIn("again", "transformer.h.0.attn.c_attn.weight"), all);
 }
 

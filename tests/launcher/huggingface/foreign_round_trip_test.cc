@@ -186,14 +186,6 @@ class ForeignImportTest : public ::testing::Test, protected ExchangeDirectory {
   }
 };
 
-std::vector<float> Transposed(const std::vector<float>& matrix, size_t rows) {
-  const size_t columns = matrix.size() / rows;
-  std::vector<float> transposed(matrix.size());
-  for (size_t i = 0; i < rows; ++i)
-    for (size_t j = 0; j < columns; ++j) transposed[j * rows + i] = matrix[i * columns + j];
-  return transposed;
-}
-
 TEST_F(ForeignImportTest, ValuesComeToTheirPlaces) {
   ImportAndName(ForeignModel({.type = "llada", .key_heads = 2}));
   const std::string block = "model.transformer.blocks.1.";
