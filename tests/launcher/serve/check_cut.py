@@ -10,25 +10,16 @@ import sys
 from serve_client import answers_of
 
 
-class Asked:
-    """Answers of one process to many requests."""
-
-    def __init__(self, program, run):
-        self.program, self.run = program, run
-
-    def __call__(self, requests):
-        return answers_of(self.program, self.run, requests, "--threads", "1")
-
-    def tokens(self, texts):
-        return [answer["tokens"] for answer in self([{"op": "tokens", "text": text} for text in texts])]
+def tokens_of(ask, texts):
+    return [answer["tokens"] for answer in ask([{"op": "tokens", "text": text} for text in texts])]
 
 
 def endings(ask, words, continuation, room):
     """Ends of the words, less than all, that have exactly so many tokens together with the continuation."""
-    all_, asked = ask.tokens([" ".join(words), continuation]) if continuation else (ask.tokens([" ".join(words)])[0], 0)
+    all_, asked = tokens_of(ask, [" ".join(words), continuation]) if continuation else (tokens_of(ask, [" ".join(words)])[0], 0)
     near = len(words) - round((room - asked) / all_ * len(words))
     texts = [" ".join(words[begin:]) for begin in range(max(1, near - 5), min(near + 6, len(words)))]
-    sizes = ask.tokens(texts + [text + continuation for text in texts])
+    sizes = tokens_of(ask, texts + [text + continuation for text in texts])
     return [text for text, size, whole in zip(texts, sizes, sizes[len(texts):]) if size == room - asked and whole == room]
 
 
@@ -69,7 +60,9 @@ def check_texts(ask, words, length, rng):
 
 
 def main(bin_dir, run, text):
-    ask = Asked(f"{bin_dir}/anyorder", run)
+    def ask(requests):
+        return answers_of(f"{bin_dir}/anyorder", run, requests, "--threads", "1")
+
     facts, = ask([{"op": "facts"}])
     rng = random.Random(7)
     with open(text) as file:
