@@ -117,7 +117,6 @@ inline int32_t RandomToken(const CanvasModel& model, RandomStream& random) {
 // `is_rounded`.
 inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream& random,
                                           bool is_rounded = false) {
-  const bool needs_given = model.form.first_given;
   const bool is_apart = is_rounded && model.form.family == CanvasFamily::kBlocks;
   std::vector<Canvas> canvases;
   for (int64_t kind = 0; kind < 5; ++kind) {
@@ -131,7 +130,9 @@ inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream
       if (kind == 2) is_given = i != prompt;
       if (kind == 3) is_given = true;
       if (kind == 4 && i == prompt && is_rounded) is_given = true;
-      if (i == 0 && (needs_given || is_apart)) is_given = true;
+      // Of pairs it may be any.
+      const int64_t first = model.form.family == CanvasFamily::kPairs ? length / 2 : 0;
+      if (i == first && (model.form.first_given || is_apart)) is_given = true;
       canvas.tokens.push_back(is_given ? RandomToken(model, random) : kBlank);
     }
     if (random.Below(2) == 0) {
@@ -192,21 +193,26 @@ inline WriteOptions RandomOptions(const CanvasModel& model, WriteMethod method,
   choose("random_order", options.random_order, either);
   const bool is_by_chance = method == WriteMethod::kBlocks && options.steps > 0;
   if (!options.origin && !is_by_chance) choose("end_last", options.delay_end, either);
-  if (options.delay_end) choose("literal", options.literal, either);
+  if (options.delay_end || method == WriteMethod::kBurst)
+    choose("literal", options.literal, either);
+  if (options.literal && method == WriteMethod::kBurst) {
+    options.draft = 0;
+    options.orders = OneOf<int64_t>({1, 2, 4}, random);
+  }
   options.stop_at_end = random.Below(2) == 0;
   return options;
 }
 
 inline std::string Described(const WriteOptions& options) {
-  return absl::StrCat(EnumName(options.method), " steps ", options.steps, " block ",
-                      options.block_len, " confidence ", EnumName(options.confidence), " origin ",
-                      options.origin, " order temperature ", options.order_temperature,
-                      " guidance ", options.guidance, " threshold ", options.threshold, " group ",
-                      options.group_len, " draft ", options.Draft(), " random order ",
-                      options.random_order, " delay end ", options.delay_end, " literal ",
-                      options.literal, " stop at end ", options.stop_at_end, " temperature ",
-                      options.draw.cuts.temperature, " top k ", options.draw.cuts.top_k, " top p ",
-                      options.draw.cuts.top_p, " banned ", options.draw.banned.size());
+  return absl::StrCat(
+      EnumName(options.method), " steps ", options.steps, " block ", options.block_len,
+      " confidence ", EnumName(options.confidence), " origin ", options.origin,
+      " order temperature ", options.order_temperature, " guidance ", options.guidance,
+      " threshold ", options.threshold, " group ", options.group_len, " draft ", options.Draft(),
+      " orders ", options.orders, " random order ", options.random_order, " delay end ",
+      options.delay_end, " literal ", options.literal, " stop at end ", options.stop_at_end,
+      " temperature ", options.draw.cuts.temperature, " top k ", options.draw.cuts.top_k, " top p ",
+      options.draw.cuts.top_p, " banned ", options.draw.banned.size());
 }
 
 // Expects the same tokens in the same order, and numbers that differ by no more than `bound`.
@@ -251,6 +257,34 @@ int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& ca
     ended += expected.written.size() < BlanksOf(canvases[n].tokens).size() ? 1 : 0;
   }
   return ended;
+}
+
+// Those of `methods` that the model has.
+inline WriteMethods MethodsAmong(const WriteMethods& methods, const CanvasModel& model) {
+  WriteMethods both;
+  for (const WriteMethod method : MethodsOf(model.form))
+    if (std::find(methods.begin(), methods.end(), method) != methods.end()) both.push_back(method);
+  return both;
+}
+
+// The same of random canvases and options, for each of `methods` that the model has:
+// plain(canvas, options). Some texts must end early.
+template <typename Plain>
+void ExpectPlainMethods(const CanvasModel& model, const WriteMethods& methods, int rounds,
+                        uint64_t seed, const Plain& plain) {
+  RandomStream random(seed, RandomPurpose::kPairs, 0, 0);
+  int64_t ended = 0;
+  for (const WriteMethod method : MethodsAmong(methods, model)) {
+    for (int round = 0; round < rounds; ++round) {
+      WriteOptions options = RandomOptions(model, method, random);
+      if (ActsOn("recompute", method)) options.recompute = random.Below(2) == 0 || HasWindow(model);
+      const std::vector<Canvas> canvases = RandomCanvases(model, random);
+      ended += ExpectPlainTexts(model, canvases, options,
+                                [&](const Canvas& canvas) { return plain(canvas, options); });
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+  EXPECT_GT(ended, 0) << "no text ended early";
 }
 
 // The tokens that may not be written at a position.

@@ -83,24 +83,11 @@ WrittenText WriteInOrderPlain(const CanvasModel& model, const Canvas& canvas,
 class InOrderTest : public ::testing::TestWithParam<CanvasModel> {};
 
 TEST_P(InOrderTest, EqualsTheMethodWrittenAgain) {
-  const CanvasModel& model = GetParam();
-  RandomStream random(54, RandomPurpose::kPairs, 0, 0);
-  int64_t ended = 0;
-  for (const WriteMethod method : MethodsOf(model.form)) {
-    if (method != WriteMethod::kEso && method != WriteMethod::kGroups &&
-        method != WriteMethod::kSequential)
-      continue;
-    for (int round = 0; round < 120; ++round) {
-      WriteOptions options = RandomOptions(model, method, random);
-      options.recompute = random.Below(2) == 0;
-      const std::vector<Canvas> canvases = RandomCanvases(model, random);
-      ended += ExpectPlainTexts(model, canvases, options, [&](const Canvas& canvas) {
-        return WriteInOrderPlain(model, canvas, options);
-      });
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(ended, 0) << "no text ended early";
+  using enum WriteMethod;
+  ExpectPlainMethods(GetParam(), {kEso, kGroups, kSequential}, 120, 54,
+                     [](const Canvas& canvas, const WriteOptions& options) {
+                       return WriteInOrderPlain(GetParam(), canvas, options);
+                     });
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, InOrderTest, ::testing::ValuesIn(OrderedModels()),

@@ -158,7 +158,6 @@ TEST_P(KeptKeysTest, ThreadsAndTheMemorysPlaceChangeNoBit) {
 INSTANTIATE_TEST_SUITE_P(Methods, KeptKeysTest, ::testing::ValuesIn(MethodCases()),
                          [](const auto& info) { return NameOf(info.param); });
 
-// The methods that a family is first asked with.
 TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
   for (CanvasModel model : FamilyModels()) {
     SCOPED_TRACE(model.name);
@@ -167,14 +166,17 @@ TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
     single.model.dtype = ComputeType::kFloat32;
     RandomStream random(65, RandomPurpose::kPairs, 0, 0);
     const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
-    const WriteOptions options = {.method = MethodsOf(model.form).front()};
-    const std::vector<WrittenText> exact = Write(model, canvases, options);
-    const std::vector<WrittenText> cpu = Write(single, canvases, options, *CpuOf(2));
-    const std::vector<WrittenText> gpu = Write(single, canvases, options, *MakeEmulatedGpu());
-    ExpectSameTokens(gpu, exact);
-    ExpectSameTokens(cpu, exact);
-    EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
-              4 * Distance(LogProbs(cpu), LogProbs(exact)));
+    for (const WriteMethod method : MethodsOf(model.form)) {
+      SCOPED_TRACE(EnumName(method));
+      const WriteOptions options = {.method = method};
+      const std::vector<WrittenText> exact = Write(model, canvases, options);
+      const std::vector<WrittenText> cpu = Write(single, canvases, options, *CpuOf(2));
+      const std::vector<WrittenText> gpu = Write(single, canvases, options, *MakeEmulatedGpu());
+      ExpectSameTokens(gpu, exact);
+      ExpectSameTokens(cpu, exact);
+      EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
+                4 * Distance(LogProbs(cpu), LogProbs(exact)));
+    }
   }
 }
 

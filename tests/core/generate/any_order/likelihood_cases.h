@@ -11,7 +11,7 @@
 
 #include "core/base/philox.h"
 #include "core/generate/any_order/likelihood.h"
-#include "tests/core/generate/any_order/plain_chain.h"
+#include "tests/core/generate/any_order/plain_pass.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing::likelihood_test {
@@ -19,6 +19,23 @@ namespace anyorder::testing::likelihood_test {
 inline constexpr int32_t kVocab = 5;
 // Rounding of sums of at most 64 terms through a dozen operations.
 inline constexpr double kDoubleBound = 1e-12;
+
+// What the objective's networks are to methods that write; five tokens, of which 1 ends a text and
+// 4 is the mask.
+inline CanvasModel CanvasModelOf(const std::string& name, const std::string& objective,
+                                 Backbone backbone, const AnyOrderConfig& config = {}) {
+  CanvasModel made{
+      .name = name, .model = SmallModel(), .form = {}, .vocab_size = kVocab, .weights = {}};
+  made.model.mem_len = 0;
+  backbone(made.model);
+  const SamplingConfig sampling =
+      objective == "permutation_lm" ? SmallSampling() : OneWaySampling(16, config);
+  made.form = MakeObjectiveOrDie(objective, made.model, sampling)
+                  ->Canvas({.mask = 4, .end_of_document = 1})
+                  .value();
+  made.weights = InitialWeights(made.model, made.vocab_size, 61);
+  return made;
+}
 
 struct Case {
   std::string name;

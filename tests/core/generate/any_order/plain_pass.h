@@ -341,4 +341,27 @@ inline LogitRows ReadGroup(PlainPass& pass, const CanvasForm& form, const PlainO
   return pass.Logits(content, queries, sees, reads);
 }
 
+struct PlacedToken {
+  int64_t position = 0;
+  int32_t token = 0;
+};
+
+// The logits of the blank at `asked` given tokens in the order of writing, of which the first
+// `num_given` were there.
+inline std::vector<double> ReadNext(PlainPass& pass, CanvasForm form,
+                                    const std::vector<PlacedToken>& known, size_t num_given,
+                                    int64_t asked) {
+  // Both read the slot of the newest token.
+  if (form.family == CanvasFamily::kCausal) form.family = CanvasFamily::kPairs;
+  PlainOrder order{.num_given = num_given};
+  std::vector<int32_t> text(32);
+  for (const PlacedToken& one : known) {
+    order.positions.push_back(one.position);
+    text[one.position] = one.token;
+  }
+  order.positions.push_back(asked);
+  for (size_t i = num_given; i <= known.size(); ++i) order.group_ends.push_back(i + 1);
+  return ReadGroup(pass, form, order, text, known.size(), known.size() + 1).front();
+}
+
 }  // namespace anyorder::testing

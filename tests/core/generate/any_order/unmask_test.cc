@@ -216,42 +216,17 @@ class PlainUnmasking {
   WrittenText result_;
 };
 
-class UnmaskTest : public ::testing::TestWithParam<CanvasModel> {
- protected:
-  std::vector<WriteMethod> Methods() const {
-    std::vector<WriteMethod> methods;
-    for (const WriteMethod method : MethodsOf(GetParam().form)) {
-      if (method == WriteMethod::kSequential || method == WriteMethod::kGroups ||
-          method == WriteMethod::kSpeculative)
-        continue;
-      methods.push_back(method);
-    }
-    return methods;
-  }
+const WriteMethods kUnmasking = {WriteMethod::kLlada,  WriteMethod::kDream,
+                                 WriteMethod::kMdlm,   WriteMethod::kThreshold,
+                                 WriteMethod::kBlocks, WriteMethod::kResample};
 
-  static int64_t ExpectPlain(const CanvasModel& model, const std::vector<Canvas>& canvases,
-                             const WriteOptions& options) {
-    return ExpectPlainTexts(model, canvases, options, [&](const Canvas& canvas) {
-      return PlainUnmasking(model, canvas, options).Write();
-    });
-  }
-};
+class UnmaskTest : public ::testing::TestWithParam<CanvasModel> {};
 
 TEST_P(UnmaskTest, EqualsTheMethodWrittenAgain) {
-  const CanvasModel& model = GetParam();
-  RandomStream random(51, RandomPurpose::kPairs, 0, 0);
-  int64_t ended = 0;
-  for (const WriteMethod method : Methods()) {
-    for (int round = 0; round < 40; ++round) {
-      WriteOptions options = RandomOptions(model, method, random);
-      if (method != WriteMethod::kResample)
-        options.recompute = random.Below(2) == 0 || HasWindow(model);
-      const std::vector<Canvas> canvases = RandomCanvases(model, random);
-      ended += ExpectPlain(model, canvases, options);
-      if (HasFailure()) return;
-    }
-  }
-  EXPECT_GT(ended, 0) << "no text ended early";
+  ExpectPlainMethods(GetParam(), kUnmasking, 40, 51,
+                     [](const Canvas& canvas, const WriteOptions& options) {
+                       return PlainUnmasking(GetParam(), canvas, options).Write();
+                     });
 }
 
 // With weights of 0 every token and every position is as likely as the others.
@@ -259,14 +234,16 @@ TEST_P(UnmaskTest, OfEqualsTheLowestIdAndTheFirstPositionAreTaken) {
   CanvasModel model = GetParam();
   std::fill(model.weights.begin(), model.weights.end(), 0.0);
   RandomStream random(52, RandomPurpose::kPairs, 0, 0);
-  for (const WriteMethod method : Methods()) {
+  for (const WriteMethod method : MethodsAmong(kUnmasking, model)) {
     WriteOptions options = {.method = method, .recompute = HasWindow(model)};
     options.draw.cuts.temperature = 0;
     options.draw.banned.assign(static_cast<size_t>(model.vocab_size), 0);
     options.draw.banned[0] = options.draw.banned[1] = options.draw.banned[3] = 1;
     std::vector<Canvas> canvases = RandomCanvases(model, random);
     for (Canvas& canvas : canvases) canvas.banned_at.clear();
-    ExpectPlain(model, canvases, options);
+    ExpectPlainTexts(model, canvases, options, [&](const Canvas& canvas) {
+      return PlainUnmasking(model, canvas, options).Write();
+    });
     if (HasFailure()) return;
     for (const WrittenText& text : Write(model, canvases, options)) {
       for (const WrittenToken& token : text.written) EXPECT_EQ(token.token, 2);
