@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
 
@@ -26,12 +25,6 @@ class AverageRunsTest : public TrainerTest {
   AverageRunsTest() {
     config_.train.steps = 6;
     config_.optimizer.ema_decay = 0.35;  // above 0.3125, the decay of the fifth update
-  }
-  std::vector<float> Values(int ranks, int64_t step, const std::string& name) const {
-    const std::vector<char> bytes = Tensor(ranks, step, name);
-    std::vector<float> values(bytes.size() / sizeof(float));
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
   }
   bool HasTensor(int ranks, int64_t step) const {
     return HasAverage(OpenCheckpoint(ranks, step).value());
@@ -61,10 +54,10 @@ TEST_F(AverageRunsTest, EachCheckpointHasTheAverageOfItsWeights) {
   for (int64_t step = 1; step < 6; ++step) {
     SCOPED_TRACE(step);
     Train(1 + static_cast<int>(step % 3), Fault{Poison::kNone, 0, 1, /*stop=*/true});
-    const std::vector<float> average = Values(1, step, "ema");
+    const std::vector<float> average = Tensor<float>(1, step, "ema");
     const auto k = static_cast<double>(step);
     if (step > 1) {
-      ExpectAveraged(average, before, Values(1, step, "master"),
+      ExpectAveraged(average, before, Tensor<float>(1, step, "master"),
                      std::min(0.35, (1 + k) / (10 + k)));
     }
     before = average;
@@ -115,7 +108,7 @@ TEST_F(AverageRunsTest, EvaluationsAreOfTheAverageUnlessTheWeightsAreAskedFor) {
 TEST_F(AverageRunsTest, AnotherRunBeginsWithTheAverage) {
   EvaluateHeldOut();
   ExpectAllOk(Train(1));
-  const std::vector<float> average = Values(1, 6, "ema");
+  const std::vector<float> average = Tensor<float>(1, 6, "ema");
   const double loss = Metrics(1).back().held_out->loss;
   config_.train.init_from = RunDir(1);
   config_.train.steps = 1;
@@ -126,12 +119,12 @@ TEST_F(AverageRunsTest, AnotherRunBeginsWithTheAverage) {
   ExpectAllOk(Train(1));
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("beginning with averaged weights of "));
-  EXPECT_EQ(Values(1, 1, "master"), average);
+  EXPECT_EQ(Tensor<float>(1, 1, "master"), average);
   EXPECT_EQ(Metrics(1).back().held_out->loss, loss);
   // An average of its own begins there, too.
   config_.optimizer.ema_decay = 0.35;
   ExpectAllOk(TrainAnew(2));
-  ExpectAveraged(Values(2, 1, "ema"), average, average, 2.0 / 11);
+  ExpectAveraged(Tensor<float>(2, 1, "ema"), average, average, 2.0 / 11);
 }
 
 // A checkpoint of a run before it kept an average, as an older version wrote it: the average begins
@@ -149,10 +142,10 @@ TEST_F(AverageRunsTest, AnAverageMayBeSwitchedOnAndOffLater) {
   config_.optimizer.ema_decay = 0;
   Train(1, Fault{Poison::kNone, 0, 3, /*stop=*/true});
   EXPECT_FALSE(HasTensor(1, 3));
-  const std::vector<float> start = Values(1, 3, "master");
+  const std::vector<float> start = Tensor<float>(1, 3, "master");
   change(0.9);
   Train(2, Fault{Poison::kNone, 0, 1, /*stop=*/true});
-  ExpectAveraged(Values(2, 4, "ema"), start, Values(2, 4, "master"), 5.0 / 14);
+  ExpectAveraged(Tensor<float>(2, 4, "ema"), start, Tensor<float>(2, 4, "master"), 5.0 / 14);
   change(0);
   ExpectAllOk(Train(3));
   EXPECT_FALSE(HasTensor(3, 6));

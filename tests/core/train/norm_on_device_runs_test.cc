@@ -170,15 +170,6 @@ class NormOnDeviceRunsTest : public TrainerTest {
     }
     return records;
   }
-  static std::string Text(double value) { return std::isnan(value) ? "nan" : absl::StrCat(value); }
-  std::vector<std::string> LinesOf(int ranks) const {
-    std::vector<std::string> lines;
-    for (const StepMetrics& step : Metrics(ranks)) {
-      lines.push_back(absl::StrCat(step.step, " ", Text(step.loss), " ", Text(step.grad_norm), " ",
-                                   step.skipped, " ", step.samples));
-    }
-    return lines;
-  }
 };
 
 // Run in the host's memory and behind a fence, on one and on three ranks.
@@ -203,14 +194,14 @@ TEST_F(NormOnDeviceRunsTest, IncidentsEndAlikeWhereverTheMemoryIs) {
       is_fenced_ = false;
       const std::vector<absl::Status> plain_ends = Run("plain", ranks, incident);
       const std::vector<std::string> plain_ledger = LedgerOf(ranks);
-      const std::vector<std::string> plain_lines = LinesOf(ranks);
+      const std::vector<std::string> plain_lines = MetricsLines(ranks);
       const int64_t last = Metrics(ranks).back().step;
       const bool is_stopped = ExitStatusFor(plain_ends.back()) == kExitDoNotRestart;
       const std::string plain_digest = is_stopped ? "" : Digest(ranks, last);
       is_fenced_ = true;
       EXPECT_EQ(Run("fenced", ranks, incident), plain_ends);
       EXPECT_EQ(LedgerOf(ranks), plain_ledger);
-      EXPECT_EQ(LinesOf(ranks), plain_lines);
+      EXPECT_EQ(MetricsLines(ranks), plain_lines);
       EXPECT_EQ(plain_lines.size(), is_stopped ? 4 : 8);
       if (is_stopped) continue;
       EXPECT_EQ(Digest(ranks, last), plain_digest);

@@ -17,6 +17,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 
 #include "ckpt/reader.h"
@@ -223,13 +225,15 @@ class TrainerTest : public ::testing::Test {
   }
 
   // Tensor `name` of a checkpoint, whole.
-  std::vector<char> Tensor(int ranks, int64_t step, const std::string& name) const {
+  template <typename T = char>
+  std::vector<T> Tensor(int ranks, int64_t step, const std::string& name) const {
     const ckpt::Checkpoint checkpoint = OpenCheckpoint(ranks, step).value();
     for (const ckpt::TensorInfo& info : checkpoint.tensors()) {
       if (info.name != name) continue;
-      std::vector<char> bytes(info.shape.num_elements() * SizeOf(info.dtype));
-      EXPECT_TRUE(checkpoint.Read(name, 0, info.shape.num_elements(), bytes.data()).ok());
-      return bytes;
+      const int64_t elements = info.shape.num_elements();
+      std::vector<T> values(elements * SizeOf(info.dtype) / static_cast<int64_t>(sizeof(T)));
+      EXPECT_TRUE(checkpoint.Read(name, 0, elements, values.data()).ok());
+      return values;
     }
     ADD_FAILURE() << "no tensor " << name;
     return {};
@@ -256,6 +260,19 @@ class TrainerTest : public ::testing::Test {
   }
   std::vector<StepMetrics> Metrics(int ranks) const {
     return ReadMetrics(RunDirectory(RunDir(ranks)).metrics).value();
+  }
+  // All of them that depends neither on time nor on ranks, to the last bit.
+  std::vector<std::string> MetricsLines(int ranks) const {
+    const auto text = [](double value) {
+      return std::isnan(value) ? "nan" : absl::StrFormat("%.17g", value);
+    };
+    std::vector<std::string> lines;
+    for (const StepMetrics& step : Metrics(ranks)) {
+      lines.push_back(absl::StrCat(step.step, " ", text(step.loss), " ", text(step.grad_norm), " ",
+                                   step.skipped, " ", step.samples, " ",
+                                   step.held_out ? text(step.held_out->loss) : "none"));
+    }
+    return lines;
   }
 
   // Held-out loss of the checkpoint of step 6 of one rank, as `anyorder eval` computes it.

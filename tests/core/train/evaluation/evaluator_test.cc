@@ -98,36 +98,27 @@ TEST_F(EvaluatorTest, AgreesWithAPlainRecomputation) {
   config_.train.micro_batch_size = 1;
   const SplitLosses measured = Losses();
   auto backend = *kernels::MakeCpuBackend({1});
-  const std::vector<float> weights = Weights();
+  const std::vector<float> initial = Weights();
+  const std::vector<double> weights(initial.begin(), initial.end());
   const auto objective = *MakeObjective(config_);
   const auto sampler =
       *data::Sampler::Create(*text_, config_.sampling, SampleKind::kPairs, 9, options_.lanes);
-  const auto network =
-      *Transformer::Create(config_.model, kVocabulary, objective->Shape(1), *backend);
-  const int64_t fresh = 16;
-  const int64_t layer_size = (config_.model.mem_len + fresh) * config_.model.model_dim;
+  testing::ModelRunner runner(config_.model, kVocabulary, objective->Shape(1), *backend);
   const int64_t warmup = 2;  // ceil(20 / 16)
   double sums[2][3] = {};
   int64_t counts[2][3] = {};
   for (int64_t lane = 0; lane < options_.lanes; ++lane) {
-    std::vector<float> memory(static_cast<size_t>(2 * layer_size));
+    std::vector<double> memory;
     for (int64_t step = 0; step < warmup + options_.batches; ++step) {
       const TextSample sample = *sampler->Sample(lane, step);
-      Batch batch(objective->Shape(1));
-      objective->BuildLane(sample, 0, batch);
-      StepArgs args = {.batch = &batch, .weights = test::ViewOf(weights)};
-      args.memory.slots =
-          TensorView(memory.data(), {1, 2, config_.model.mem_len + fresh, config_.model.model_dim});
-      args.training = false;
-      network->Run(args, {});
-      // The oldest states make room by hand.
-      for (auto layer = memory.begin(); layer != memory.end(); layer += layer_size)
-        std::copy(layer + fresh * config_.model.model_dim, layer + layer_size, layer);
+      const Batch batch = testing::BuildBatch(*objective, {sample});
+      const auto result = runner.Run(batch, weights, memory, /*training=*/false);
+      memory = result.memory;
       size_t target = 0;  // targets come in increasing position
       for (int64_t slot = 0; step >= warmup && slot < config_.sampling.seq_len; ++slot) {
         if (!sample.is_masked[slot] || sample.is_functional[slot]) continue;
         const int part = PartFromFacts(sample, slot, config_.sampling.reuse_len);
-        sums[sample.backward][part] += network->readout_losses()[target++];
+        sums[sample.backward][part] += result.losses[target++];
         ++counts[sample.backward][part];
       }
     }

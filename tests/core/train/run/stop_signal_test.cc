@@ -14,27 +14,21 @@
 
 #include "core/base/tensor.h"
 #include "kernels/backend.h"
+#include "tests/testing/patience.h"
 
 namespace anyorder {
 namespace {
 
 using std::chrono::milliseconds;
 
-// Whether `condition` became true within ten seconds.
-template <typename Condition>
-bool Becomes(const Condition& condition) {
-  for (int i = 0; i < 10000 && !condition(); ++i) std::this_thread::sleep_for(milliseconds(1));
-  return condition();
-}
-
 TEST(StopSignalTest, TheFirstIsRememberedAndMoreOfThemAreUrgent) {
   InstallStopSignals();
   EXPECT_EQ(StopSignal(), 0);
   ::kill(::getpid(), SIGUSR1);
-  EXPECT_TRUE(Becomes([] { return StopSignal() == SIGUSR1; }));
+  EXPECT_TRUE(Await([] { return StopSignal() == SIGUSR1; }));
   EXPECT_FALSE(StopIsUrgent());
   ::kill(::getpid(), SIGTERM);
-  EXPECT_TRUE(Becomes(StopIsUrgent));
+  EXPECT_TRUE(Await(StopIsUrgent));
   EXPECT_EQ(StopSignal(), SIGUSR1);
   InstallStopSignals();
   EXPECT_EQ(StopSignal(), 0);
