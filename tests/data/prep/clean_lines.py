@@ -10,7 +10,15 @@ SIGMA = "\u03a3"
 OLD = unicodedata.ucd_3_2_0
 KNOWN = [chr(c) for c in range(1, 0x110000) if OLD.category(chr(c)) not in ("Cn", "Cs", "Co") and chr(c) not in "\n\r"]
 SIGMAS = list(SIGMA * 8 + "\u0391\u0393\u03b1.:'\u2019\u2018\u00b7\u2027\u00ad\u200d\u0345\u02b0^`123- \t")
-MARKED = ["\u0391.\u03a3. 123", "\u0391\u03a3:\u0393", "\u03a3", "A\u03a3", "A\u03a3'", "A\u03a3'b", "'\u03a3", "1\u03a3"]
+MARKED = [
+    # Sigmas at the end of words and elsewhere.
+    "\u0391.\u03a3. 123", "\u0391\u03a3:\u0393", "\u03a3", "A\u03a3", "A\u03a3'", "A\u03a3'b", "'\u03a3", "1\u03a3", "\u039f\u03a3 \u03a3\u039f",
+    # White space of every kind; a zero-width space is none.
+    "  a \t b\r", "a\v\f\x1c\x1d\x1e\x1fb", "a\x85\xa0\u1680b", "\u2003a\u2028\u2029\u202f\u205f\u3000b", " \t\xa0 ", "a\u200bb",
+    # Doubled quotes become one from the left; those that come out of a decomposition stay.
+    "``a''", "'''", "''''", "'`'`", "' '", "don't", "\uff07\uff07",
+    # Accents, composed or not, or alone; compatibility forms; a stroke and spacing marks stay.
+    "caf\xe9", "cafe\u0301", "\u0301", "\ufb01ne", "x\xb2", "\xd8", "\uac00", "\u0915\u093e\u094d", "AbC \xc9T\xc9 \u0416"]
 
 
 def clean(line):
