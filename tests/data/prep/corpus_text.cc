@@ -97,6 +97,13 @@ std::vector<TestDocument> MakeDocuments(int count, uint64_t seed) {
   return documents;
 }
 
+TestDocument AllLines(const std::vector<TestDocument>& documents) {
+  TestDocument all;
+  for (const TestDocument& document : documents)
+    all.insert(all.end(), document.begin(), document.end());
+  return all;
+}
+
 std::string AsTxt(const std::vector<TestDocument>& documents) {
   std::string text;
   for (const TestDocument& document : documents) {
@@ -196,6 +203,27 @@ bool PrepFolderTest::StartAndKill(const std::vector<std::string>& arguments,
   ::kill(pid, SIGKILL);
   ::waitpid(pid, &status, 0);
   return WIFSIGNALED(status);
+}
+
+absl::StatusOr<PrepSummary> TextPrepTest::Prepare(const std::string& name,
+                                                  const std::string& text) {
+  options_.inputs = {Store(name, text)};
+  options_.output = Output(name);
+  return RunPrep(options_);
+}
+
+PrepSummary TextPrepTest::ExpectSameForWorkers(const std::vector<int>& counts,
+                                               const std::string& text) {
+  PrepSummary summary;
+  std::vector<std::pair<std::string, std::string>> first;
+  for (const int workers : counts) {
+    options_.workers = workers;
+    summary = Prepare(absl::StrCat("w", workers, ".txt"), text).value();
+    const auto tree = ReadTree(options_.output);
+    if (first.empty()) first = tree;
+    EXPECT_TRUE(tree == first) << workers << " workers";
+  }
+  return summary;
 }
 
 ProgramResult ExampleFolderTest::Run(const std::string& input, const std::string& output,

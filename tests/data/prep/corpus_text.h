@@ -14,6 +14,7 @@
 #include "absl/strings/string_view.h"
 
 #include "data/prep/byte_source.h"
+#include "data/prep/prep.h"
 #include "data/prep/tokenizer.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -26,6 +27,9 @@ using TestDocument = std::vector<std::string>;
 // accent. The same seed gives the same text. No two documents are equal, and every one passes the
 // default quality filter.
 std::vector<TestDocument> MakeDocuments(int count, uint64_t seed);
+
+// Their lines, as one document.
+TestDocument AllLines(const std::vector<TestDocument>& documents);
 
 std::string AsTxt(const std::vector<TestDocument>& documents);
 std::string AsJsonl(const std::vector<TestDocument>& documents);
@@ -98,6 +102,24 @@ class PrepFolderTest : public testing::Test {
   const TemporaryDirectory directory_;
   const std::string folder_ = directory_.path();
   const std::string output_ = folder_ + "/out";
+};
+
+// Text prepared by RunPrep, which keeps every document.
+class TextPrepTest : public PrepFolderTest {
+ protected:
+  TextPrepTest() {
+    options_.quiet = true;
+    options_.text.filter.enabled = false;
+    options_.text.drop_duplicates = false;
+  }
+
+  std::string Output(const std::string& name) const { return folder_ + "/out-" + name; }
+  // Stores `text` under `name` and prepares it into a directory named after it.
+  absl::StatusOr<PrepSummary> Prepare(const std::string& name, const std::string& text);
+  // The last one's summary.
+  PrepSummary ExpectSameForWorkers(const std::vector<int>& counts, const std::string& text);
+
+  PrepOptions options_;
 };
 
 // Labelled examples through the program, in the vocabulary of TestModel.

@@ -18,9 +18,7 @@ Verdict JudgeLines(const TestDocument& lines) {
 }
 
 TEST(DocumentStatsTest, TwoPartsJoinedEqualTheWholeAtEveryCut) {
-  TestDocument lines;
-  for (const TestDocument& document : MakeDocuments(300, 11))
-    lines.insert(lines.end(), document.begin(), document.end());
+  const TestDocument lines = AllLines(MakeDocuments(300, 11));
   // Long enough that the limit on compared lines falls inside a part.
   ASSERT_GT(lines.size(), kMaxComparedLines + 50);
   const DocumentStats whole = StatsOf(lines, 0, lines.size());

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class OtherTokenizerTest : public PrepFolderTest {
+class OtherTokenizerTest : public TextPrepTest {
  protected:
   OtherTokenizerTest() {
     fs::create_directory(folder_ + "/python");
@@ -34,9 +34,6 @@ class OtherTokenizerTest : public PrepFolderTest {
     options_.tokenizer = folder_ + "/hf";
     options_.tokenizer_script =
         (fs::read_symlink("/proc/self/exe").parent_path() / "tokenize_texts.py").string();
-    options_.quiet = true;
-    options_.text.filter.enabled = false;
-    options_.text.drop_duplicates = false;
   }
   ~OtherTokenizerTest() override { ::unsetenv("PYTHONPATH"); }
 
@@ -45,11 +42,6 @@ class OtherTokenizerTest : public PrepFolderTest {
               {"id": 0, "content": "<|end|>"}, {"id": 257, "content": "<|mask|>"}],
               "model": {"type": "BPE", "vocab": {"a": 98}}})"));
     Store("hf/tokenizer_config.json", R"({"eos_token": "<|end|>"})");
-  }
-  absl::StatusOr<PrepSummary> Prepare(const std::string& name, const std::string& text) {
-    options_.inputs = {Store(name, text)};
-    options_.output = folder_ + "/out-" + name;
-    return RunPrep(options_);
   }
   template <typename... Parts>
   void ExpectRefused(const std::string& text, bool (*is_kind)(const absl::Status&),
@@ -72,8 +64,6 @@ class OtherTokenizerTest : public PrepFolderTest {
     documents.pop_back();  // after the last end
     return documents;
   }
-
-  PrepOptions options_;
 };
 
 TEST_F(OtherTokenizerTest, DocumentsAreEncodedAsTheyAreWritten) {
@@ -95,23 +85,12 @@ TEST_F(OtherTokenizerTest, DocumentsAreEncodedAsTheyAreWritten) {
 TEST_F(OtherTokenizerTest, AnyNumberOfWorkersGivesTheSameBytes) {
   // Several units of 1 MiB, with a document over many of them.
   auto documents = MakeDocuments(4000, 111);
-  TestDocument giant;
-  for (int i = 0; i < 1500; ++i)
-    giant.insert(giant.end(), documents[i].begin(), documents[i].end());
+  const TestDocument giant = AllLines({documents.begin(), documents.begin() + 1500});
   documents.insert(documents.begin() + 1000, giant);
   std::vector<std::string> written;
   for (const TestDocument& document : documents) written.push_back(absl::StrJoin(document, "\n"));
-  std::vector<std::pair<std::string, std::string>> first;
-  for (const int workers : {1, 2, 5}) {
-    options_.workers = workers;
-    ASSERT_TRUE(Prepare(absl::StrCat(workers, ".txt"), AsTxt(documents)).ok());
-    const auto tree = ReadTree(options_.output);
-    if (first.empty()) {
-      first = tree;
-      EXPECT_TRUE(Documents() == written);
-    }
-    EXPECT_TRUE(tree == first) << workers << " workers";
-  }
+  ExpectSameForWorkers({1, 2, 5}, AsTxt(documents));
+  EXPECT_TRUE(Documents() == written);
 }
 
 TEST_F(OtherTokenizerTest, ADatasetGivesItsTokenizerToTheNext) {
