@@ -185,7 +185,7 @@ TextSample Sample() {
 }
 
 TEST(SampleDigestTest, SeesEveryMember) {
-  std::vector<TextSample> samples(11, Sample());
+  std::vector<TextSample> samples(18, Sample());
   samples[1].lane = 4;
   samples[2].step = 8;
   samples[3].backward = true;
@@ -196,6 +196,13 @@ TEST(SampleDigestTest, SeesEveryMember) {
   samples[8].is_functional[0] = 1;
   samples[9].order = {0, 1, 0, 1};
   std::swap(samples[10].input_tokens, samples[10].tokens);
+  for (size_t i = 11; i < samples.size(); ++i) samples[i].parts = {{1, 2}, {3}};
+  samples[12].parts = {{1}, {2, 3}};
+  samples[13].example = 1;
+  samples[14].label = 1;
+  samples[15].tags = {kNoTag, kNoTag};
+  samples[16].tags = {kUnknownTag, kNoTag};
+  samples[17].tags = {0, kNoTag};
   for (size_t i = 0; i < samples.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
       EXPECT_NE(SampleDigest(samples[i]), SampleDigest(samples[j])) << i << " and " << j;
