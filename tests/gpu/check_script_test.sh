@@ -96,7 +96,7 @@ said 'Leftover process of smoke_Queue, killed:'
 reported 'exit status 139 (signal 11)'
 reported '| failed right after smoke_Copy crashed, passed when run again;'
 reported '| smoke | smoke_Flat | failed |'
-said 'FAILED smoke_Gemm: exit status 1: 0 of 1 tests passed, failed: SmokeTest.Gemm; The difference between 1 and 2 exceeds 0.01'
+said 'FAILED smoke_Gemm: exit status 1: 0 of 1 tests passed, failed: SmokeTest.Gemm; The difference between 1 and 2 exceeds 0.01 -- memcheck: Invalid __global__ read'
 said "FAILED smoke_RingForward: exit status 134 (signal 6): CUDA error 700 (an illegal memory access) in kernel AttentionRingForwardKernel"
 reported '| smoke | smoke_Graph | cut off |'
 reported 'after 5 s: at the third of nine'
@@ -107,9 +107,11 @@ reported '| smoke_Copy | blocking |'
 reported '| smoke_Copy | cuda_gdb |'
 reported '| CUDA Exception: Warp Illegal Address; The exception was triggered at PC 0x7f5a; [Current focus set to CUDA kernel 0, grid 1, block (0,0,0), thread (3,0,0)]; #0 '
 reported '| smoke_Gemm | memcheck |'
-reported '| Invalid __global__ read of size 16 bytes; at AttentionRingForwardKernel+0x40; by thread (3,0,0)'
-reported 'position: crashed with status 134'
-reported 'dropout: out has relative L2 0.5, bound 0.01, worst element at row mod 8 3, warp 2, key mod 64 17, tile 4'
+reported '| Invalid __global__ read of size 16 bytes; at AttentionRingForwardKernel+0x40; by thread (3,0,0) in block (0,0,0) |'
+reported '- position: crashed with status 134'
+bisected='dropout: out has relative L2 0.5, bound 0.01, worst element at row mod 8 3, warp 2, key mod 64 17, tile 4, every eighth row'
+reported "| position: crashed with status 134; $bisected |"
+said "attention by parts: position: crashed with status 134; $bisected"
 ! grep -q '| smoke_Flat | blocking\|| smoke_Graph | memcheck' "$out/report.md" || fail "too much diagnosis: $(cat "$out/report.md")"
 reported '| smoke | memcheck_SmallModelTest | passed |'
 ! alive "$PRETENDED/left" || fail "a process was left running"

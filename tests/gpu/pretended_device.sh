@@ -73,8 +73,8 @@ sanitizer() {
   echo "$words"
   while [ "${1#--}" != "$1" ]; do case $1 in *=*) shift ;; *) shift 2 ;; esac; done
   if [ -n "$(fault_of "${words##*SmokeTest.}")" ]; then
-    printf '========= COMPUTE-SANITIZER\n========= Invalid __global__ read of size 16 bytes\n=========     at AttentionRingForwardKernel+0x40\n'
-    printf '=========     by thread (3,0,0) in block (0,0,0)\n========= ERROR SUMMARY: 1 error\n'
+    printf '========= COMPUTE-SANITIZER\n[ RUN      ] SmokeTest\n========= Invalid __global__ read of size 16 bytes\n=========     at AttentionRingForwardKernel+0x40\n'
+    printf '=========     by thread (3,0,0) in block (0,0,0)\n=========     Address 0x1a4c0 is out of bounds\n========= ERROR SUMMARY: 1 error\n'
     exit 1
   fi
   "$@"
