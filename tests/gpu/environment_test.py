@@ -50,7 +50,3 @@ class EnvironmentTest(unittest.TestCase):
     def test_a_field_that_it_does_not_know_costs_only_itself(self):
         script = "case $1 in *new.field*) echo 'Field \"new.field\" is not a valid field to query.'; exit 2 ;; *=name) echo X ;; *) echo 470 ;; esac"
         self.assertEqual(self.asked(script), ([("driver", "470"), ("gpu name", "X")], 4))
-
-
-if __name__ == "__main__":
-    unittest.main()

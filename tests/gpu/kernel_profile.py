@@ -26,7 +26,6 @@ COUNTERS = {
     "warps_active": "sm__warps_active.avg.pct_of_peak_sustained_active",
 }
 STALL = re.compile(r"^smsp__pcsamp_warps_issue_stalled_(\w+?)(?:\.\w+)?$")
-UNITS = {"us": 1e3, "usecond": 1e3, "ms": 1e6, "msecond": 1e6, "s": 1e9, "second": 1e9, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9}
 CLOSE = 0.1  # of the counted number
 
 
@@ -41,15 +40,15 @@ def short_name(kernel):
     return name.split("(")[0].split("::")[-1].split()[-1] if name.split("(")[0].split() else kernel
 
 
-def number(text, unit):
+def number(text):
     try:
-        return float(text.replace(",", "")) * UNITS.get(unit, 1)
+        return float(text.replace(",", ""))
     except ValueError:
         return None
 
 
 def read_table(path):
-    """The rows of ncu's CSV, each a dictionary with numbers in ns and bytes; a last row that was cut short is left out."""
+    """The rows of ncu's CSV in base units (ns and bytes), each a dictionary; the row of the units and a last one that was cut short are left out."""
     if not path.exists():
         return []
     lines = path.read_text(errors="replace").splitlines()
@@ -57,14 +56,13 @@ def read_table(path):
     if begin is None:
         return []
     header, *rows = csv.reader(line for line in lines[begin:] if line.startswith('"'))
-    units = dict(zip(header, rows.pop(0))) if rows and not rows[0][0].strip() else {}
     launches = []
     for row in rows:
         if len(row) != len(header) or not row[0].isdigit():
             continue
         texts = dict(zip(header, row))
         launch = {"kernel": short_name(texts.get("Kernel Name", "")), "grid": texts.get("Grid Size", "")}
-        launch.update({key: value for key, text in texts.items() if "__" in key and (value := number(text, units.get(key, ""))) is not None})
+        launch.update({key: value for key, text in texts.items() if "__" in key and (value := number(text)) is not None})
         launches.append(launch)
     return launches
 

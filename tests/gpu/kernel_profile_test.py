@@ -10,8 +10,8 @@ COUNTERS = f"""==PROF== Connected to process 1234
 ==PROF== Profiling "AttentionRingForwardKernel": 0%....50%....100% - 5 passes
 {{"name": "attention_forward", "value": 1}}
 "ID","Process ID","Kernel Name","Grid Size","dram__bytes.sum","gpu__time_duration.sum","sm__inst_executed_pipe_tensor_op_hmma.sum","smsp__inst_executed.sum","smsp__inst_executed_op_ldsm.sum","smsp__pcsamp_warps_issue_stalled_barrier","smsp__pcsamp_warps_issue_stalled_barrier_not_issued","smsp__pcsamp_warps_issue_stalled_selected","smsp__pcsamp_warps_issue_stalled_wait"
-"","","","","Mbyte","us","inst","inst","inst","warp","warp","warp","warp"
-"0","1234","{RING}","(10, 16, 16)","36.5","361.25","19,200","276,000","n/a","10","9","50","40"
+"","","","","byte","ns","inst","inst","inst","warp","warp","warp","warp"
+"0","1234","{RING}","(10, 16, 16)","36,500,000","361,250","19,200","276,000","n/a","10","9","50","40"
 "1","1234","void anyorder::kernels::cuda::ActivationForwardKernel<__nv_bfloat16, 1, true>(X)","(4, 1, 1)","1","1","0","79472640","0","0","0","0","0"
 "2","1234","void anyorder::kernels::cuda::NormFor
 """
@@ -34,7 +34,7 @@ class TableTest(unittest.TestCase):
                              ("void cutlass::Kernel2<cutlass_80_tensorop<int, (int)3>>(T1::Params)", "Kernel2"), ("", "")):
             self.assertEqual(kernel_profile.short_name(whole), short)
 
-    def test_units_separators_and_what_is_missing(self):
+    def test_separators_and_what_is_missing(self):
         ring, activation = self.counters()
         self.assertEqual((ring["kernel"], ring["grid"], ring["lanes"]), ("AttentionRingForwardKernel", "(10, 16, 16)", 16))
         self.assertEqual((ring["ns"], ring["dram_bytes"], ring["instructions"]), (361250, 36.5e6, 276000))
@@ -68,7 +68,3 @@ class TableTest(unittest.TestCase):
     def test_only_counters_that_this_ncu_knows_are_asked_for(self):
         self.assertEqual(kernel_profile.known_metrics("gpu__time_duration  time\nsmsp__inst_executed  count\n"), ["gpu__time_duration.sum", "smsp__inst_executed.sum"])
         self.assertEqual(len(kernel_profile.known_metrics("")), len(kernel_profile.COUNTERS))
-
-
-if __name__ == "__main__":
-    unittest.main()

