@@ -284,26 +284,26 @@ class SwitchRun {
  public:
   SwitchRun(kernels::Backend& device, const AttentionSwitch& which)
       : device_(device),
+        is_backward_(which.is_backward),
         data_(kernels::testing::MakeData<T, float>(CaseOf(which.level), 61)),
         places_(data_, which.is_ring) {}
 
-  // The last one is `out` with unit vectors for values.
-  std::vector<CheckedTensor> Forward() {
-    std::vector<CheckedTensor> tensors = RunTwice(/*is_backward=*/false);
+  // The last one of forward is `out` with unit vectors for values.
+  std::vector<CheckedTensor> Run() {
+    std::vector<CheckedTensor> tensors = RunTwice();
+    if (is_backward_) return tensors;
     kernels::testing::SetUnitValues(&data_);
-    CheckedTensor& probabilities = tensors.emplace_back(RunTwice(/*is_backward=*/false).front());
+    CheckedTensor& probabilities = tensors.emplace_back(RunTwice().front());
     probabilities.name = "probabilities";
     probabilities.columns_are_keys = true;
     return tensors;
   }
 
-  std::vector<CheckedTensor> Backward() { return RunTwice(/*is_backward=*/true); }
-
  private:
-  std::vector<CheckedTensor> RunTwice(bool is_backward) {
-    const Exact exact(data_, is_backward);
+  std::vector<CheckedTensor> RunTwice() {
+    const Exact exact(data_, is_backward_);
     const auto run = [&] {
-      if (is_backward) return RunBackward(exact.results);
+      if (is_backward_) return RunBackward(exact.results);
       kernels::testing::RunOn(device_, &data_, /*backward=*/false);
     };
     run();
@@ -313,7 +313,7 @@ class SwitchRun {
     const auto check = [&](const char* name, const auto& found, const auto& again,
                            const auto& expected, const auto& bound, const auto& rms) {
       const bool is_gradient = *name == 'd';  // the others are forward's
-      if (is_gradient != is_backward) return;
+      if (is_gradient != is_backward_) return;
       tensors.push_back(Check(name, RowsOf(name), places_, found, again, expected, bound, rms[0]));
     };
     kernels::testing::VisitResults(check, first, data_, exact.results, exact.bounds, exact.rms);
@@ -332,6 +332,7 @@ class SwitchRun {
   }
 
   kernels::Backend& device_;
+  const bool is_backward_;
   AttentionData<T, float> data_;
   Places places_;
 };
@@ -373,11 +374,8 @@ TensorReport ReportOf(const std::string& name, const CheckedTensor& tensor) {
 }
 
 std::vector<CheckedTensor> Run(kernels::Backend& device, const AttentionSwitch& which) {
-  const auto run = [&](auto switch_run) {
-    return which.is_backward ? switch_run.Backward() : switch_run.Forward();
-  };
-  if (which.is_ring || which.level == kBf16) return run(SwitchRun<BFloat16>(device, which));
-  return run(SwitchRun<float>(device, which));
+  if (which.is_ring || which.level == kBf16) return SwitchRun<BFloat16>(device, which).Run();
+  return SwitchRun<float>(device, which).Run();
 }
 
 }  // namespace
