@@ -51,6 +51,15 @@ std::vector<std::string> MatrixOf(const std::string& picture, const std::string&
   return rows;
 }
 
+// A row as MatrixOf reads it, of `memory` states and `length` slots; the query stream has no
+// `self`.
+template <typename Sees>
+std::string Row(int64_t memory, int64_t length, const Sees& sees, int64_t self = -1) {
+  std::string row(static_cast<size_t>(memory), 'm');
+  for (int64_t j = 0; j < length; ++j) row += j == self ? 'o' : sees(j) ? '#' : '.';
+  return row;
+}
+
 ShowOptions Options(const std::string& objective, int64_t length, int64_t seed) {
   ShowOptions options;
   options.objective = objective;
@@ -91,17 +100,12 @@ TEST(ShowTest, XlnetPicturesAreTheReleasedRulePairByPair) {
         EXPECT_EQ(sample.backward, lane == 1);
         const std::string picture = Picture(options, kWide).value();
 
-        std::vector<std::string> content;
-        std::vector<std::string> queries;
+        std::vector<std::string> content, queries;
         for (int64_t i = 0; i < length; ++i) {
-          std::string row = "mmm";
-          std::string query = "mmm";
-          for (int64_t j = 0; j < length; ++j) {
-            row += i == j ? 'o' : XlnetSees(sample, i, j) ? '#' : '.';
-            query += XlnetSees(sample, i, j) ? '#' : '.';
-          }
-          content.push_back(row);
-          if (sample.is_masked[i] != 0 && sample.is_functional[i] == 0) queries.push_back(query);
+          const auto sees = [&](int64_t j) { return XlnetSees(sample, i, j); };
+          content.push_back(Row(3, length, sees, i));
+          if (sample.is_masked[i] != 0 && sample.is_functional[i] == 0)
+            queries.push_back(Row(3, length, sees));
         }
         EXPECT_EQ(MatrixOf(picture, "content stream"), content) << picture;
         EXPECT_EQ(MatrixOf(picture, "query stream"), queries) << picture;
@@ -121,16 +125,11 @@ TEST(ShowTest, AGivenOrderIsDrawnAsThePaperDefinesIt) {
     options.ascii = true;
     const std::string picture = Picture(options, kWide).value();
     std::vector<std::string> content, queries;
-    for (int64_t i = 1; i <= 4; ++i) {
-      std::string row = "mm";
-      std::string query = "mm";
-      const auto place = [&](int64_t slot) { return absl::c_find(order, slot) - order.begin(); };
-      for (int64_t j = 1; j <= 4; ++j) {
-        row += i == j ? 'o' : place(j) < place(i) ? '#' : '.';
-        query += place(j) < place(i) ? '#' : '.';
-      }
-      content.push_back(row);
-      queries.push_back(query);
+    for (int64_t i = 0; i < 4; ++i) {
+      const auto place = [&](int64_t slot) { return absl::c_find(order, slot + 1); };
+      const auto sees = [&](int64_t j) { return place(j) < place(i); };
+      content.push_back(Row(2, 4, sees, i));
+      queries.push_back(Row(2, 4, sees));
     }
     EXPECT_EQ(MatrixOf(picture, "content stream"), content) << picture;
     EXPECT_EQ(MatrixOf(picture, "query stream"), queries) << picture;
@@ -180,10 +179,9 @@ TEST(ShowTest, CausalPicturesSeeTheMemoryAndWhatIsNotLater) {
     options.memory = 2;
     const std::string picture = Picture(options, kWide).value();
     std::vector<std::string> rows;
-    for (int64_t i = 0; i < length; ++i) {
-      rows.push_back("mm" + std::string(static_cast<size_t>(i), '#') + "o" +
-                     std::string(static_cast<size_t>(length - 1 - i), '.'));
-    }
+    for (int64_t i = 0; i < length; ++i)
+      rows.push_back(Row(
+          2, length, [i](int64_t j) { return j < i; }, i));
     EXPECT_EQ(MatrixOf(picture, "content stream"), rows) << picture;
   }
 }
