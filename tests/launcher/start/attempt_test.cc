@@ -74,7 +74,6 @@ absl::Status Start(int num_words, bool gets_ready, std::string* printed, bool lo
   auto output = OutputRelay::Open(directory.path() + "/train.log", /*is_shown=*/false).value();
   AttemptOptions options;
   options.run_dir = directory.path();
-  std::filesystem::create_directories(directory.path() + "/.launch");
   options.service_silence_limit = absl::ZeroDuration();
   const RunDirectory paths(directory.path());
   EXPECT_TRUE(MakeDirectories(paths.launch).ok());
