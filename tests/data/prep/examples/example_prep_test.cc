@@ -77,13 +77,6 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
     EXPECT_EQ(spans->examples()->LabelOf(i), i == 0 ? 1 : i == 1 ? 0 : -1);
 }
 
-TEST_F(ExamplePrepTest, TheSameInputGivesTheSameBytes) {
-  const std::string gz = Store("a.jsonl.gz", Gzip(kEntailment));
-  Done(Run(Store("a.jsonl", kEntailment), output_));
-  Done(Run(gz, folder_ + "/again"));
-  EXPECT_EQ(ReadTree(output_), ReadTree(folder_ + "/again"));
-}
-
 TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
   Done(Run(Store("train.jsonl",
                  "{\"text\":\"x\",\"label\":\"a\"}\n{\"text\":\"x\",\"label\":\"b\"}\n"
@@ -154,12 +147,11 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   ExpectRefused("a.jsonl", good, "/none' does not exist", {"--labels-from", folder_ + "/none"}, 64);
 }
 
-TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
-  const std::string jsonl = Store(
-      "a.jsonl",
+TEST_F(ExamplePrepTest, TablesAndPackedFilesGiveTheDatasetOfTheSameJsonLines) {
+  const std::string jsonl =
       "{\"text\":\"good, \\\"really\\\"\",\"label\":1}\n{\"text\":\"bad\\nend\",\"label\":0}\n"
-      "{\"text\":\"unknown\"}\n");
-  Done(Run(jsonl, output_));
+      "{\"text\":\"unknown\"}\n";
+  Done(Run(Store("a.jsonl", jsonl), output_));
   struct Table {
     const char* name;
     std::string bytes;
@@ -169,6 +161,7 @@ TEST_F(ExamplePrepTest, TablesGiveTheDatasetOfTheSameJsonLines) {
       "idx,sentence,label\n7,\"good, \"\"really\"\"\",1\n8,\"bad\nend\",0\n9,unknown,\n";
   const std::string plain = "1\tgood, \"really\"\n0\tbad end\n\tunknown\n";
   const Table tables[] = {
+      {"a.jsonl.gz", Gzip(jsonl), {}},
       {"a.csv", quoted, {"--text-field", "sentence"}},
       {"b.csv.gz", Gzip(AsUtf16(quoted, false, true)), {"--field", "text=sentence"}},
       {"a.tsv", plain, {"--no-header", "--field", "text=2", "label=1"}},
