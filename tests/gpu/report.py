@@ -51,10 +51,7 @@ def summary(records):
 
 
 def mark(value, goal):
-    """`goal`, `bar`, `below bar` or "" where only the goal is set and not reached; without a goal None."""
-    if goal is None:
-        return None
-
+    """`goal`, `bar`, `below bar`, or `below goal` where only the goal is set."""
     def reaches(limit):
         return value <= limit if goal.get("lower_is_better") else value >= limit
 
