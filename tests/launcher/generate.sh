@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `anyorder generate` on real runs.
+# `anyorder generate` and `anyorder fill` on real runs.
 #
 # Usage: generate.sh BIN_DIR WORK_DIR CASE
 #   gpt, transformer_xl   a network that knows eight sentences by heart goes on from four words of
@@ -8,10 +8,13 @@
 #   xlnet                 texts from the query stream, searched and drawn, the same each time
 #   unilmv2               a network fine-tuned to turn three words round does so
 #   unilm                 prompts as sources that the network rewrites, by a [MASK] a step
-#   any_order             three networks that know the sentences by heart write them by each method,
+#   masked_diffusion, block_diffusion, as_arm, permutation_lm, eso_lm
+#                         a network that knows the sentences by heart finds their missing words, of
+#                         known and unknown length, and its probabilities agree with one another
+#                         (check_fill.py); the first three write the sentences by each method,
 #                         whatever else is written with them
 #   markers               a network that has seen little but <eop> and <unk> writes neither
-#   refused               what cannot be generated is refused in one line
+#   refused, fill_refused what cannot be generated or filled is refused in one line
 . "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
 begin "$1" "$2" "generate_$3"
@@ -92,6 +95,37 @@ for line in open("drawn.jsonl"):
   diff expected terminal.txt || fail "a stream on a terminal shows other texts"
 }
 
+# by_heart CONFIG [key=value...]: a network of any order learns the sentences, and fills their gaps.
+by_heart() {
+  dataset
+  train "$1" run train.steps=1000 "${@:2}"
+  sentences >sentences.txt
+  python3 "$here/check_fill.py" "$anyorder" run sentences.txt shards/spiece.model "$(setting objective name run/config.toml)" || fail "check_fill.py: exit status $?"
+}
+
+# write WAY OUTPUT [options...]: texts of the prompts. WAY: METHOD [options]
+write() { "$anyorder" generate run --input prompts.txt --output "$2" --max-len 45 --method $1 "${@:3}" 2>err || fail "$*: exit status $?: $(cat err)"; }
+# writes WAY...: each finds the sentences.
+writes() {
+  local way
+  sentences | awk '{ print NR, 1, $0, "True" }' >expected
+  for way in "$@"; do
+    write "$way" "$way.jsonl" --temperature 0
+    texts "$way.jsonl" | diff expected - || fail "$way: other texts than those it learned"
+  done
+}
+# draws WAY...: each text is its own, and the same in other company.
+draws() {
+  local way draw=(--sample 2 --temperature 3 --seed 7)
+  for way in "$@"; do
+    write "$way" drawn.jsonl "${draw[@]}" --threads 2
+    write "$way" alone.jsonl "${draw[@]}" --threads 1 --batch 1 --recompute
+    texts drawn.jsonl >drawn.txt && texts alone.jsonl | cmp - drawn.txt || fail "$way: another text in other company"
+    [ "$(sort -u drawn.txt | wc -l)" -eq 16 ] || fail "$way: 16 draws are not 16 texts"
+    rm drawn.jsonl alone.jsonl
+  done
+}
+
 case $3 in
 gpt)
   dataset
@@ -168,38 +202,33 @@ for text in texts:
 END
   refuses 64 "prompt 1: the prompt is empty" --run-dir run --input - --output x.jsonl <<<"" ;;
 
-any_order)
-  dataset
-  sentences | awk '{ print NR, 1, $0, "True" }' >expected
-  train masked-diffusion-tiny.toml masked train.steps=2400
-  train block-diffusion-tiny.toml blocks train.steps=800
-  train as-arm-tiny.toml subsets train.steps=800
-  write() { "$anyorder" generate "$1" --input prompts.txt --output "$2" --max-len 45 "${@:3}" 2>err || fail "$*: exit status $?: $(cat err)"; }
-  for way in "masked llada" "masked llada --block-length 8" "masked dream --confidence margin" "blocks bd3lm" "blocks threshold" "subsets sequential" "subsets speculative"; do
-    read -r run method options <<<"$way"
-    # shellcheck disable=SC2086
-    write "$run" "$way.jsonl" --method "$method" --temperature 0 $options
-    texts "$way.jsonl" | diff expected - || fail "$way: other texts than those it learned"
-  done
-  # Drawn texts: each is its own, and the same in other company.
-  for way in "masked llada --steps 16" "masked mdlm" "blocks bd3lm" "subsets speculative --draft 3"; do
-    read -r run method options <<<"$way"
-    # shellcheck disable=SC2086
-    write "$run" drawn.jsonl --method "$method" --sample 2 --temperature 3 --seed 7 --threads 2 $options
-    # shellcheck disable=SC2086
-    write "$run" alone.jsonl --method "$method" --sample 2 --temperature 3 --seed 7 --threads 1 --batch 1 --recompute $options
-    texts drawn.jsonl >drawn.txt && texts alone.jsonl | cmp - drawn.txt || fail "$way: another text in other company"
-    [ "$(sort -u drawn.txt | wc -l)" -eq 16 ] || fail "$way: 16 draws are not 16 texts"
-    rm drawn.jsonl alone.jsonl
-  done
-  refuses 64 'method "eso-lm" does not fit .* choose llada, dream, mdlm, threshold' masked --input prompts.txt --output x.jsonl --method eso-lm
-  refuses 64 'method "left-to-right" does not fit .* choose llada' masked --input prompts.txt --output x.jsonl --method left-to-right
-  refuses 64 "set block-length" masked --input prompts.txt --output x.jsonl --cache dual
-  refuses 64 'guidance has no effect with method "sequential", only with llada, dream, mdlm, threshold' subsets --input prompts.txt --output x.jsonl --guidance 1
-  refuses 64 "cache dual is for models of masked diffusion" subsets --input prompts.txt --output x.jsonl --method llada --block-length 8 --cache dual
-  refuses 64 "at least 9 tokens before the end, but they and the end token must fit in 9" masked --input prompts.txt --output x.jsonl --min-len 9 --max-len 9
-  refuses 64 "are more than the 64 tokens that this model has learned to read" masked --input prompts.txt --output x.jsonl --max-len 64
+masked_diffusion)
+  by_heart masked-diffusion-tiny.toml train.steps=2400
+  writes llada "llada --block-length 8" "dream --confidence margin"
+  draws "llada --steps 16" mdlm
+  refuses 64 'method "eso-lm" does not fit .* choose llada, dream, mdlm, threshold' run --input prompts.txt --output x.jsonl --method eso-lm
+  refuses 64 'method "left-to-right" does not fit .* choose llada' run --input prompts.txt --output x.jsonl --method left-to-right
+  refuses 64 "set block-length" run --input prompts.txt --output x.jsonl --cache dual
+  refuses 64 "at least 9 tokens before the end, but they and the end token must fit in 9" run --input prompts.txt --output x.jsonl --min-len 9 --max-len 9
+  refuses 64 "are more than the 64 tokens that this model has learned to read" run --input prompts.txt --output x.jsonl --max-len 64
   [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
+
+block_diffusion)
+  by_heart block-diffusion-tiny.toml
+  writes bd3lm threshold
+  draws bd3lm ;;
+
+as_arm)
+  by_heart as-arm-tiny.toml
+  writes sequential speculative
+  draws "speculative --draft 3"
+  refuses 64 'guidance has no effect with method "sequential", only with llada, dream, mdlm, threshold' run --input prompts.txt --output x.jsonl --guidance 1
+  refuses 64 "cache dual is for models of masked diffusion" run --input prompts.txt --output x.jsonl --method llada --block-length 8 --cache dual
+  [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
+
+permutation_lm) by_heart xlnet-tiny.toml sampling.reuse_len=32 sampling.perm_size=32 sampling.num_predict=10 model.mem_len=16 ;;
+
+eso_lm) by_heart eso-lm-tiny.toml train.steps=2500 ;;
 
 markers)
   # Of what it has learned, ends of paragraphs, unknown letters and the end of the document are the
@@ -246,6 +275,44 @@ refused)
     refuses 65 "trained with $objective predicts masked tokens .* use a network trained with" --run-dir $objective --input prompts.txt --output x.jsonl
   done
   [ ! -e x.jsonl ] || fail "a refused call left a file" ;;
+
+fill_refused)
+  refuses() { expect_refused_in_a_line "$1" "$2" "$anyorder" fill "${@:3}"; }
+  dataset
+  train gpt-tiny.toml causal train.steps=1 model.max_positions=80
+  train as-arm-tiny.toml run train.steps=1
+  train bert-tiny.toml bert train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
+  echo "the ___ fox" >texts.txt
+  refuses 64 "--output is required" run --input texts.txt
+  refuses 65 "texts.txt:1: a causal model reads text from left to right and fills no blanks; .*anyorder generate" causal --input texts.txt --output x.jsonl
+  refuses 65 "trained with bert" bert --input texts.txt --output x.jsonl
+  refuses 65 "texts.txt:1: --score asks about {{words}}, but the text has blanks" run --input texts.txt --output x.jsonl --score
+  refuses 64 "^[^:]*: mean-length 1 must be more than 1" run --input texts.txt --output x.jsonl --mean-length 1
+  refuses 64 "^[^:]*: guidance is for models of masked diffusion" run --input texts.txt --output x.jsonl --method llada --guidance 1
+  refuses 64 "^[^:]*: method .left-to-right. does not fit .* choose sequential" run --input texts.txt --output x.jsonl --method left-to-right
+  refuses 64 "^[^:]*: method .burst. does not fit .* choose sequential" run --input texts.txt --output x.jsonl --method burst
+  printf 'the ___ fox\nthe {{quick}} fox\n' >both.txt
+  refuses 65 "both.txt:2: the text has {{words}}; add --score" run --input both.txt --output x.jsonl
+  printf 'the {{quick}} fox\nthe fox\n' >none.txt
+  refuses 65 "none.txt:2: the text has no blank" run --input none.txt --output x.jsonl --score
+  printf 'the {65} fox\n' >long.txt
+  refuses 65 "long.txt:1: the blank {65} at character 5 must have from 1 to 64 tokens" run --input long.txt --output x.jsonl
+  printf 'the {60} fox jumps over the dog\n' >longer.txt
+  refuses 65 "longer.txt:1: the text needs at least [0-9]* tokens, but the model has learned to read 64" run --input longer.txt --output x.jsonl
+  printf '{"text": "the ___ fox", "alternative": 2}\n' >key.jsonl
+  refuses 65 "key.jsonl:1: 'alternative' is not known; did you mean 'alternatives'?" run --input key.jsonl --output x.jsonl
+  printf '{"text": "the ___ fox", "mean_length": 0.5}\n' >value.jsonl
+  refuses 65 "value.jsonl:1: mean-length 0.5 must be more than 1" run --input value.jsonl --output x.jsonl
+  printf '{"text": "the ___ fox", "method": "sequential", "group_length": 2}\n' >value.jsonl
+  refuses 65 "value.jsonl:1: group_length has no effect with method .sequential." run --input value.jsonl --output x.jsonl
+  [ ! -e x.jsonl ] || fail "a refused call left a file"
+  echo mine >mine.jsonl
+  refuses 64 "'mine.jsonl' exists and is not overwritten" run --input texts.txt --output mine.jsonl
+  [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
+  # What stands at the end a causal model can score.
+  echo "the quick {{brown fox}}" | "$anyorder" fill causal --input - --output - --score >score.jsonl || fail "scoring an end: exit status $?"
+  expect_text '"is_exact":true' score.jsonl
+  refuses 65 "standard input:1: a causal model cannot score words given the text after them" causal --input - --output - --score <<<"the {{quick}} fox" ;;
 
 *) fail "no case '$3'" ;;
 esac
