@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from programs import PATIENCE_S, Failure, Launch, Programs, json_lines, kill, processes, takes_signals
+from programs import PATIENCE_S, Failure, Launch, Programs, await_true, json_lines, kill, processes, takes_signals
 
 SKIPPED = 77
 # So many that no machine finishes before it is disturbed.
@@ -34,13 +34,6 @@ def require(condition, what):
 def skip(needs):
     print("SKIPPED: needs %s" % needs)
     sys.exit(SKIPPED)
-
-
-def await_true(condition, what):
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        require(time.monotonic() < deadline, "not within %d s: %s" % (PATIENCE_S, what))
-        time.sleep(0.01)
 
 
 class Bench:

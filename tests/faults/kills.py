@@ -2,7 +2,7 @@
 import time
 
 from disturbed_run import DisturbedRun, choose
-from programs import PATIENCE_S, STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, trained_steps
+from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, await_true, json_lines, kill, processes, trained_steps
 
 ALL = ("anyorder", "mpirun", "anyorder-train", "anyorder-ckptd")
 # What dies at once, and how often it is chosen.
@@ -45,11 +45,7 @@ class KilledRun(DisturbedRun):
         for planned in self.kills:
             if not self.deliver(planned):
                 break
-        deadline = time.monotonic() + PATIENCE_S
-        while self.is_running():
-            if time.monotonic() > deadline:
-                raise Failure("the run does not end")
-            time.sleep(0.01)
+        await_true(lambda: not self.is_running(), "the end of the run")
 
     def deliver(self, planned):
         """False once the run is finished and nothing is left to kill."""

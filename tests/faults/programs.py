@@ -137,15 +137,16 @@ def kill(pids, signal_number=signal.SIGKILL):
     return hit
 
 
-def await_gone(run, names):
+def await_true(condition, what):
     deadline = time.monotonic() + PATIENCE_S
-    while True:
-        left = {name: pids for name, pids in processes(run).items() if name in names}
-        if not left:
-            return
+    while not condition():
         if time.monotonic() > deadline:
-            raise Failure("processes outlive what they belong to: %s" % left)
+            raise Failure("not within %d s: %s" % (PATIENCE_S, what))
         time.sleep(0.01)
+
+
+def await_gone(run, names):
+    await_true(lambda: not processes(run).keys() & set(names), "the end of %s" % ", ".join(names))
 
 
 def whole_lines(text):
