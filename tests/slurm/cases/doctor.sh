@@ -96,39 +96,26 @@ expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alo
 settings=(salloc --quiet --nodes=2 --ntasks=2)
 examine 0 --nodes 2
 expect_finding '^PASS  MPI start  2 starts of 2 ranks'
-# signalled SIGNAL FILE PATTERN COMMAND...: runs it and sends the signal once a line of FILE has the
-# pattern. Whoever started this script may ignore SIGINT or SIGHUP, which commands would inherit.
-cat >$name/signalled.py <<'END'
-import os, re, signal, subprocess, sys, time
-wanted, path, pattern, *command = sys.argv[1:]
-def usual_signals():
-    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
-        signal.signal(number, signal.SIG_DFL)
-process = subprocess.Popen(command, preexec_fn=usual_signals)
-limit = time.time() + 60
-while process.poll() is None and not (os.path.exists(path) and re.search(pattern, open(path).read())) and time.time() < limit:
-    time.sleep(0.02)
-process.send_signal(getattr(signal, "SIG" + wanted))
-status = process.wait()
-sys.exit(status if status >= 0 else 128 - status)
-END
-# stopped_by SIGNAL FILE PATTERN COMMAND...: what it does then.
+# stopped_by SIGNAL REACHED COMMAND...: gets the signal once REACHED succeeds; what it does then.
+# Whoever started this script may ignore SIGINT or SIGHUP, which commands would inherit.
 stopped_by() {
-  x python3 $name/signalled.py "$@" --run-dir "$run" --nodes 3 >$name/out 2>$name/err; expect_status $? 74 "stopped by $1"
+  local job
+  x env --default-signal "${@:3}" --run-dir "$run" --nodes 3 >$name/out 2>$name/err & job=$!
+  await $2
+  x pkill -$1 -o -f '/slurm/doctor\.py' || fail "no doctor runs"
+  wait $job; expect_status $? 74 "stopped by $1"
   expect_text "its job was cancelled" $name/err
   [ -z "$(ls -A "$run")" ] || fail "left behind by $1: $(ls -A "$run")"
   [ -z "$(x squeue -h -t pending,running)" ] || fail "its job goes on after $1: $(x squeue)"
 }
 for signal in INT TERM HUP; do
   : >$name/err
-  stopped_by $signal $name/err 'runs on' "${doctor[@]}"
-  expect_text "job [0-9]* runs on" $name/err
+  stopped_by $signal "grep -q job.[0-9]*.runs.on $name/err" "${doctor[@]}"
 done
 # While sbatch works, the job being in the queue and doctor not knowing its number.
 printf '#!/bin/sh\n[ "$1" = --version ] && exec %s "$@"\nnumber=$(%s "$@"); touch %s; sleep 4; echo $number\n' \
   "$(command -v sbatch)" "$(command -v sbatch)" "$work/$name/submitted" | shim slow sbatch
-stopped_by TERM $name/submitted '^' env PATH="$work/$name/slow:$PATH" "${doctor[@]}"
-[ -e $name/submitted ] || fail "it was stopped before it submitted"
+stopped_by TERM "test -e $name/submitted" env PATH="$work/$name/slow:$PATH" "${doctor[@]}"
 
 # Jobs that waiting does not start: not waited for.
 settings=(LC_ALL=C)
