@@ -6,22 +6,19 @@ Usage: check_report.py BIN_DIR      exit 77: no browser that can read a file of 
 """
 import json
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+from browser import check_pages, probed
 from make_run import Run, eventful_run
 
 ANYORDER = Path(sys.argv[1]) / "anyorder"
 PANELS = ["starts", "loss", "lr", "grad", "speed", "stall"]
 
-# Runs in a copy of the page after its own script, tries the controls and writes what it finds into
-# the document.
-PROBE = """<script>
-const found = {};
+# Tries the controls.
+PROBE = """
 const visible = e => e.getClientRects().length > 0;
 const look = name => {
   const faults = [], page = document.documentElement;
@@ -53,60 +50,23 @@ const look = name => {
       words: [...s.querySelectorAll('text')].map(t => t.firstChild.data), titles: [...s.querySelectorAll('title')].map(t => t.textContent),
       described: s.querySelector('desc').textContent}]))};
 };
-addEventListener('load', () => setTimeout(() => {
-  try {
-    look('first');
-    const charts = document.getElementById('charts'), key = k => charts.dispatchEvent(new KeyboardEvent('keydown', {key: k, bubbles: true}));
-    key('ArrowRight');
-    found.spoken = document.getElementById('spoken').textContent;
-    found.legends = [...document.querySelectorAll('.legend')].map(l => l.textContent);
-    look('read out');
-    key('+'); key('+');
-    look('zoomed');
-    key('Escape');
-    for (const mode of ['active', 'step', 'clock']) { document.querySelector(`input[value=${mode}]`).click(); look(mode); }
-    found.drawn = document.documentElement.dataset.drawn || '';
-    found.state = (document.querySelector('.state') || {}).textContent;
-    found.time = Object.fromEntries([...document.querySelectorAll('tr[data-class]')].map(r => [r.dataset.class, +r.dataset.seconds]));
-    found.tiles = Object.fromEntries([...document.querySelectorAll('.tiles div')].map(d => [d.children[0].textContent, d.children[1].textContent]));
-    found.asked = performance.getEntriesByType('resource').map(r => r.name);
-    found.title = document.title;
-  } catch (error) { found.error = String(error.stack); }
-  const out = document.createElement('script');
-  out.type = 'application/json'; out.id = 'found';
-  out.textContent = JSON.stringify(found).replace(/</g, '\\\\u003c');
-  document.body.append(out);
-}, 100));
-</script>"""
-
-
-class Browser:
-    def __init__(self, folder):
-        self.folder = folder
-        names = ["chromium", "chromium-browser", "google-chrome", "google-chrome-stable"]
-        self.program = next((path for path in map(shutil.which, names) if path), None)
-
-    def open(self, page, width=1200):
-        """The document after its scripts, and what the console printed."""
-        done = subprocess.run(
-            [self.program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--disable-background-networking",
-             "--disable-dev-shm-usage", "--no-first-run", "--virtual-time-budget=3000", f"--window-size={width},1000",
-             f"--user-data-dir={self.folder / 'profile'}", "--enable-logging=stderr", "--dump-dom", page.as_uri()],
-            capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=400)
-        # The browser's own pages complain of a slow network where the machine is busy.
-        return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line and "source: chrome://" not in line]
-
-    def unusable(self):
-        if not self.program:
-            return "no chromium, chromium-browser or google-chrome in PATH"
-        page = self.folder / "probe.html"
-        page.write_text("<!doctype html><title>x</title><script>document.title = 'reads ' + 'files'</script>")
-        try:
-            document, _ = self.open(page)
-        except subprocess.TimeoutExpired:
-            return f"{self.program} does not answer"
-        # As a snap it sees only parts of the disk.
-        return "" if "reads files" in document else f"{self.program} cannot open {page}"
+look('first');
+const charts = document.getElementById('charts'), key = k => charts.dispatchEvent(new KeyboardEvent('keydown', {key: k, bubbles: true}));
+key('ArrowRight');
+found.spoken = document.getElementById('spoken').textContent;
+found.legends = [...document.querySelectorAll('.legend')].map(l => l.textContent);
+look('read out');
+key('+'); key('+');
+look('zoomed');
+key('Escape');
+for (const mode of ['active', 'step', 'clock']) { document.querySelector(`input[value=${mode}]`).click(); look(mode); }
+found.drawn = document.documentElement.dataset.drawn || '';
+found.state = (document.querySelector('.state') || {}).textContent;
+found.time = Object.fromEntries([...document.querySelectorAll('tr[data-class]')].map(r => [r.dataset.class, +r.dataset.seconds]));
+found.tiles = Object.fromEntries([...document.querySelectorAll('.tiles div')].map(d => [d.children[0].textContent, d.children[1].textContent]));
+found.asked = performance.getEntriesByType('resource').map(r => r.name);
+found.title = document.title;
+"""
 
 
 def report(*options):
@@ -146,16 +106,9 @@ def check_is_self_contained(text):
 def look(browser, page, width=1200, panels=PANELS):
     text = page.read_text(encoding="utf-8")
     check_is_self_contained(text)
-    probed = page.with_name("probed-" + page.name)
-    probed.write_text(text.replace("</body></html>", PROBE + "</body></html>"), encoding="utf-8")
-    document, console = browser.open(probed, width)
-    # A busy machine makes the browser's own pages speak of a slow network.
-    console = [line for line in console if "source: chrome://" not in line]
-    assert not console, console
-    match = re.search(r'<script type="application/json" id="found">(.*?)</script>', document, re.S)
-    assert match, f"the probe found nothing in {page}: {document[-500:]}"
-    found = json.loads(match.group(1))
-    assert "error" not in found, found["error"]
+    copy = page.with_name("probed-" + page.name)
+    copy.write_text(probed(text, PROBE), encoding="utf-8")
+    found = browser.find(copy.as_uri(), width)
     for name in ("first", "read out", "zoomed", "active", "step", "clock"):
         assert not found[name]["faults"], f"{page.name}, {width} wide, {name}: {found[name]['faults'][:8]}"
         assert list(found[name]["panels"]) == panels, found[name]["panels"].keys()
@@ -264,23 +217,13 @@ def check_comparison(browser, folder):
     assert any("eventful run" in legend and "second" in legend for legend in found["legends"])
 
 
-def main():
-    # Chromium keeps a socket in its profile; long names of build directories do not fit.
-    with tempfile.TemporaryDirectory(prefix="anyorder-report-", ignore_cleanup_errors=True) as temporary:
-        folder = Path(temporary)
-        browser = Browser(folder)
-        why = browser.unusable()
-        if why:
-            print(f"SKIP: {why}")
-            return 77
-        check_eventful(browser, folder)
-        check_comparison(browser, folder)
-        check_small(browser, folder)
-        check_diverged(browser, folder)
-        check_long(browser, folder)
-    print("pages hold")
-    return 0
+def check(browser, folder):
+    check_eventful(browser, folder)
+    check_comparison(browser, folder)
+    check_small(browser, folder)
+    check_diverged(browser, folder)
+    check_long(browser, folder)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_pages(check))

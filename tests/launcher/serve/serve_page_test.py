@@ -3,60 +3,49 @@
 Usage: serve_page_test.py FAKE_SERVE
 """
 import http.server
-import json
-import shutil
-import subprocess
 import sys
-import tempfile
 import threading
 from pathlib import Path
 
-from serve_client import Server
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from browser import check_pages, probed  # noqa: E402
+from serve_client import Server  # noqa: E402
 
-PROBE = """<script>
-const found = {};
+PROBE = """
 const wait = async condition => { for (let i = 0; i < 400 && !condition(); ++i) await new Promise(done => setTimeout(done, 25)); };
 const settled = () => !document.getElementById('fill').disabled && document.getElementById('status').textContent !== 'computing...';
 const items = () => [...document.querySelectorAll('#answers li')].map(item => item.textContent);
-addEventListener('load', async () => {
-  try {
-    const by = id => document.getElementById(id), press = (key, ctrl) => by('text').dispatchEvent(new KeyboardEvent('keydown', {key, ctrlKey: ctrl, bubbles: true}));
-    await wait(() => by('method').options.length > 1);
-    found.model = by('model').textContent;
-    found.methods = [...by('method').options].map(option => option.textContent);
-    by('form').requestSubmit();
-    await wait(() => settled() && items().length);
-    found.filled = items();
-    found.marks = [...document.querySelectorAll('#answers li:first-child mark')].map(mark => [mark.textContent, mark.title]);
-    by('text').value = '<b onclick=alert(1)>x</b> &amp; ___ <img src=x onerror=alert(2)>';
-    press('Enter', true);
-    await wait(() => settled() && items().length && items()[0].includes('&amp;'));
-    found.escaped = items()[0];
-    found.elements = [...document.querySelectorAll('#answers *')].map(e => e.localName);
-    by('text').value = 'a b';
-    by('alternatives').value = 1;
-    press('Enter', true);
-    await wait(() => settled() && items().length === 1);
-    found.continued = items();
-    by('continue').click();
-    await wait(() => settled() && items().length === 1);
-    by('text').value = 'no blank here';
-    by('fill').click();
-    await wait(() => settled() && by('fault').textContent);
-    found.fault = by('fault').textContent;
-    found.after = items();
-    found.status = by('status').textContent;
-    const focusable = [...document.querySelectorAll('textarea, input, select, button')].filter(e => e.offsetParent);
-    found.unlabelled = focusable.filter(e => !(e.labels && e.labels.length) && !e.textContent.trim()).map(e => e.id);
-    found.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth + 1;
-    found.asked = performance.getEntriesByType('resource').map(r => new URL(r.name).pathname);
-  } catch (error) { found.error = String(error.stack); }
-  const out = document.createElement('script');
-  out.type = 'application/json'; out.id = 'found';
-  out.textContent = JSON.stringify(found).replace(/</g, '\\\\u003c');
-  document.body.append(out);
-});
-</script>"""
+const by = id => document.getElementById(id), press = (key, ctrl) => by('text').dispatchEvent(new KeyboardEvent('keydown', {key, ctrlKey: ctrl, bubbles: true}));
+await wait(() => by('method').options.length > 1);
+found.model = by('model').textContent;
+found.methods = [...by('method').options].map(option => option.textContent);
+by('form').requestSubmit();
+await wait(() => settled() && items().length);
+found.filled = items();
+found.marks = [...document.querySelectorAll('#answers li:first-child mark')].map(mark => [mark.textContent, mark.title]);
+by('text').value = '<b onclick=alert(1)>x</b> &amp; ___ <img src=x onerror=alert(2)>';
+press('Enter', true);
+await wait(() => settled() && items().length && items()[0].includes('&amp;'));
+found.escaped = items()[0];
+found.elements = [...document.querySelectorAll('#answers *')].map(e => e.localName);
+by('text').value = 'a b';
+by('alternatives').value = 1;
+press('Enter', true);
+await wait(() => settled() && items().length === 1);
+found.continued = items();
+by('continue').click();
+await wait(() => settled() && items().length === 1);
+by('text').value = 'no blank here';
+by('fill').click();
+await wait(() => settled() && by('fault').textContent);
+found.fault = by('fault').textContent;
+found.after = items();
+found.status = by('status').textContent;
+const focusable = [...document.querySelectorAll('textarea, input, select, button')].filter(e => e.offsetParent);
+found.unlabelled = focusable.filter(e => !(e.labels && e.labels.length) && !e.textContent.trim()).map(e => e.id);
+found.wide = document.documentElement.scrollWidth > document.documentElement.clientWidth + 1;
+found.asked = performance.getEntriesByType('resource').map(r => new URL(r.name).pathname);
+"""
 
 
 class Proxy(http.server.BaseHTTPRequestHandler):
@@ -71,7 +60,7 @@ class Proxy(http.server.BaseHTTPRequestHandler):
             headers["Origin"] = "http://" + own
         status, got, data = Proxy.server_to_ask.request(self.command, self.path, body, headers)
         if self.path == "/":
-            data = data.replace(b"</body>", PROBE.encode() + b"</body>")
+            data = probed(data.decode(), PROBE).encode()
         self.send_response(status)
         for key in ("content-type", "content-security-policy"):
             if key in got:
@@ -90,36 +79,20 @@ class Proxy(http.server.BaseHTTPRequestHandler):
         pass
 
 
-def check_page(program, folder):
-    browser = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
-    if not browser:
-        print("SKIP: no chromium or google-chrome in PATH")
-        return 77
-    with Server(program) as server:
+def check(browser, _):
+    with Server(sys.argv[1]) as server:
         Proxy.server_to_ask = server
         proxy = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
         threading.Thread(target=proxy.serve_forever, daemon=True).start()
         for width in (1200, 400):
-            done = subprocess.run(
-                [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-dev-shm-usage", "--no-first-run",
-                 "--virtual-time-budget=60000", f"--window-size={width},1000", f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr", "--dump-dom",
-                 f"http://127.0.0.1:{proxy.server_port}/"], capture_output=True, text=True, encoding="utf-8", errors="replace", timeout=400)
-            if "<" not in done.stdout:
-                print(f"SKIP: {browser} does not answer: {done.stderr[-300:]}")
-                return 77
-            console = [line for line in done.stderr.splitlines() if "CONSOLE" in line and "source: chrome://" not in line and "400 (Bad Request)" not in line]
-            assert not console, console
-            assert 'id="found">' in done.stdout, done.stdout[-600:]
-            check_found(json.loads(done.stdout.split('id="found">')[1].split("</script>")[0]))
+            check_found(browser.find(f"http://127.0.0.1:{proxy.server_port}/", width, 60000, may_print=["400 (Bad Request)"]))
         proxy.shutdown()
         page = server.request("GET", "/")[2].decode()
         outside = [word for word in ("http:", "https:", "src=", "@import", "url(", "innerHTML", "eval(") if word in page]
         assert not outside, outside
-    return 0
 
 
 def check_found(found):
-    assert "error" not in found, found["error"]
     assert found["methods"][1:] == ["left-to-right", "llada"] and "step 7" in found["model"], found
     assert len(found["filled"]) == 3 and found["filled"][0].startswith("The fill1 (77.9 %) fox jumps over the fill2 (77.9 %) dog."), found["filled"]
     assert "all blanks together: 60.7 %" in found["filled"][0]
@@ -132,11 +105,5 @@ def check_found(found):
     assert set(found["asked"]) == {"/v1/models", "/v1/infill", "/v1/completions"}, found["asked"]
 
 
-def main():
-    # Chromium keeps a socket in its profile; long names of build directories do not fit.
-    with tempfile.TemporaryDirectory(prefix="anyorder-serve-", ignore_cleanup_errors=True) as folder:
-        return check_page(sys.argv[1], Path(folder))
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_pages(check))
