@@ -1,8 +1,7 @@
 // Speed of the CPU backend's operations, one JSON line a case:
 //   {"name":"gemm","shape":"1024x3072x768","dtype":"F32","threads":2,"best":105.2,
 //    "median":103.9,"unit":"GFLOP/s"}
-// Usage: kernels_bench [threads [gemm|layernorm|pointwise|adamw|cross entropy]]. Bytes of GB/s
-// count each tensor read or written once.
+// Usage: kernels_bench [threads]. Bytes of GB/s count each tensor read or written once.
 
 #include <algorithm>
 #include <cstdio>
@@ -26,13 +25,10 @@ using bench::DeviceMemory;
 
 class Bench {
  public:
-  Bench(int threads, std::string filter)
-      : threads_(threads),
-        filter_(std::move(filter)),
-        backend_(MakeCpuBackend({.num_threads = threads}).value()) {}
+  explicit Bench(int threads)
+      : threads_(threads), backend_(MakeCpuBackend({.num_threads = threads}).value()) {}
 
   Backend& backend() { return *backend_; }
-  bool Wanted(const std::string& group) const { return filter_.empty() || filter_ == group; }
 
   // Repeats `operation`, which does `work` units (flops or bytes), for about a third of a second.
   void Report(const std::string& name, const std::string& shape, DType dtype, double work,
@@ -53,7 +49,6 @@ class Bench {
 
  private:
   int threads_;
-  std::string filter_;
   std::unique_ptr<Backend> backend_;
 };
 
@@ -152,11 +147,11 @@ void BenchCrossEntropy(Bench& bench, DType dtype) {
 
 void RunAll(Bench& bench) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16}) {
-    if (bench.Wanted("gemm")) BenchGemm(bench, dtype);
-    if (bench.Wanted("layernorm")) BenchLayerNorm(bench, dtype);
-    if (bench.Wanted("pointwise")) BenchPointwise(bench, dtype);
-    if (bench.Wanted("adamw")) BenchAdamW(bench, dtype);
-    if (bench.Wanted("cross entropy")) BenchCrossEntropy(bench, dtype);
+    BenchGemm(bench, dtype);
+    BenchLayerNorm(bench, dtype);
+    BenchPointwise(bench, dtype);
+    BenchAdamW(bench, dtype);
+    BenchCrossEntropy(bench, dtype);
   }
 }
 
@@ -169,7 +164,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "kernels_bench: threads '%s' is not a positive number\n", argv[1]);
     return 64;
   }
-  anyorder::kernels::Bench bench(threads, argc > 2 ? argv[2] : "");
+  anyorder::kernels::Bench bench(threads);
   anyorder::kernels::RunAll(bench);
   return 0;
 }

@@ -3,7 +3,7 @@
 //
 //   step_bench [--preset tiny|base|llama] [--dtype fp32|bf16] [--threads N] [--dropout RATE]
 //   [--batch N]
-//              [--steps N] [--backend cpu|reference] [--profile]
+//              [--steps N] [--profile]
 //
 // Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
 // step.
@@ -32,7 +32,6 @@ namespace {
 struct Options {
   std::string preset = "tiny";
   std::string dtype = "fp32";
-  std::string backend = "cpu";
   int64_t threads = 1;
   int64_t batch = 0;  // 0: the preset's
   int64_t steps = 5;  // timed ones, after two that warm up
@@ -157,14 +156,6 @@ absl::StatusOr<Preset> MakePreset(const Options& options) {
   return preset;
 }
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeBackend(const Options& options) {
-  if (options.backend == "reference") return kernels::MakeReferenceBackend();
-  if (options.backend != "cpu") {
-    return absl::InvalidArgumentError("--backend must be cpu or reference");
-  }
-  return kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)});
-}
-
 // GFLOP/s of one product that is large enough for any library to show its best.
 double GemmRate(kernels::Backend& backend, DType dtype) {
   constexpr int64_t kSize = 1536;
@@ -203,14 +194,14 @@ absl::Status RunBench(int argc, char** argv) {
   RETURN_IF_ERROR(ParseOptions(argc, argv,
                                {{"--preset", &options.preset},
                                 {"--dtype", &options.dtype},
-                                {"--backend", &options.backend},
                                 {"--threads", &options.threads, 1},
                                 {"--batch", &options.batch, 1},
                                 {"--steps", &options.steps, 1},
                                 {"--dropout", &options.dropout},
                                 {"--profile", &options.profile}}));
   ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
-  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device, MakeBackend(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device,
+                   kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                    MakeObjective(preset.objective, preset.model, preset.sampling));
   TimedBackend backend(std::move(device), options.profile);

@@ -50,8 +50,8 @@ class GpuBenchTest : public ::testing::Test {
 TEST_F(GpuBenchTest, AProfilerSeesOneStep) {
   Bench bench = MakeBench();
   std::string marks;
-  const absl::Status status =
-      RunOneStep(bench, kSmallest, 2, 0.1, {[&] { marks += "begin "; }, [&] { marks += "end"; }});
+  const ProfilerMarks profiler = {[&] { marks += "begin "; }, [&] { marks += "end"; }};
+  const absl::Status status = MeasureStep(bench, kSmallest, 2, 0.1, &profiler);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(marks, "begin end");
   EXPECT_EQ(Names(), std::multiset<std::string>{"step_once_large_b2"});

@@ -35,17 +35,15 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
 // Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW
 // over all parameters.
 void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// A whole training step of core/network with the optimizer, as tokens/s ("step_large", or
-// "step_large_b8" at another batch than kGoalBatch). ResourceExhausted where it does not fit the
-// device.
-absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
-// The same steps to get warm, graphs and all, then one between the marks, for profilers that are
-// told when to look; its time is of one sample, and a profiler's as well if there is one
-// ("step_once_large").
 struct ProfilerMarks {
   std::function<void()> begin, end;
 };
-absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
-                        const ProfilerMarks& marks);
+// A whole training step of core/network with the optimizer, as tokens/s ("step_large", or
+// "step_large_b8" at another batch than kGoalBatch). ResourceExhausted where it does not fit the
+// device. With marks ("step_once_large"), after the same steps to get warm, graphs and all, a
+// single one between them, for profilers that are told when to look; its time is of one sample,
+// and a profiler's as well if there is one.
+absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
+                         const ProfilerMarks* marks = nullptr);
 
 }  // namespace anyorder::bench

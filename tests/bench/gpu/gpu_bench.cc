@@ -125,8 +125,8 @@ absl::Status RunGroups(const Options& options, Bench& bench) {
     const absl::Status step = MeasureStep(bench, each, batch, kDropout);
     if (!step.ok()) status.Update(Annotate(step, absl::StrCat("step_", each.name)));
   }
-  if (options.Wants(kStepOnce))
-    status.Update(RunOneStep(bench, size, batch, kDropout, CudaProfilerMarks()));
+  const ProfilerMarks marks = CudaProfilerMarks();
+  if (options.Wants(kStepOnce)) status.Update(MeasureStep(bench, size, batch, kDropout, &marks));
   if (options.Wants("attention")) {
     for (const int64_t each : options.batches) MeasureAttention(bench, size, each, kDropout);
   }

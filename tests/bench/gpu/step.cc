@@ -74,9 +74,13 @@ void PrintStep(Bench& bench, const std::string& name, const XlnetSize& size, int
       flops / kPeak, flops / kReachable, loss));
 }
 
-// Steps between the marks, after some to get warm; each lasts until the device is done.
-absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& size, int64_t batch,
-                       double dropout, int samples, const ProfilerMarks& marks) {
+}  // namespace
+
+// Steps after some to get warm; each lasts until the device is done.
+absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
+                         const ProfilerMarks* marks) {
+  const int samples = marks != nullptr ? 1 : bench.samples();
+  const std::string name = NameOf(marks != nullptr ? "step_once" : "step", size, batch);
   const ModelConfig model = ModelOf(size, dropout);
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
                    MakeObjective("permutation_lm", model, SamplingOf(size)));
@@ -93,9 +97,9 @@ absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& s
   };
   for (int i = 0; i < kWarmUp; ++i) run();
   std::vector<double> seconds;
-  marks.begin();
+  if (marks != nullptr) marks->begin();
   for (int sample = 0; sample < samples; ++sample) seconds.push_back(run());
-  marks.end();
+  if (marks != nullptr) marks->end();
   const int64_t updates = learner->updates();
   if (!std::isfinite(loss) || updates != steps) {
     return absl::DataLossError(absl::StrFormat(
@@ -104,18 +108,6 @@ absl::Status TimeSteps(Bench& bench, const std::string& name, const XlnetSize& s
   }
   PrintStep(bench, name, size, batch, seconds, loss);
   return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout) {
-  return TimeSteps(bench, NameOf("step", size, batch), size, batch, dropout, bench.samples(),
-                   {[] {}, [] {}});
-}
-
-absl::Status RunOneStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
-                        const ProfilerMarks& marks) {
-  return TimeSteps(bench, NameOf("step_once", size, batch), size, batch, dropout, 1, marks);
 }
 
 }  // namespace anyorder::bench

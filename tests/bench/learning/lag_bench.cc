@@ -3,8 +3,8 @@
 // segment, with memory and without.
 //
 //   lag_bench [--mem N] [--lag N] [--seq-len T] [--seed N] [--steps N] [--every N] [--dim N]
-//             [--layers N] [--lanes N] [--symbols V] [--copies P] [--lr RATE]
-//             [--positions relative|learned] [--longer 0|1]
+//             [--layers N] [--lanes N] [--symbols V] [--lr RATE] [--positions relative|learned]
+//             [--longer 0|1]
 //
 // Where lag > T no target's source is in its segment: without memory the loss of every position
 // stays at ln V. Where lag <= T the first lag - 1 targets of a segment have theirs in the segment
@@ -169,11 +169,8 @@ absl::Status RunProgram(int argc, char** argv) {
                                  {"--lag", &options.text.lag, 1},
                                  {"--eval-steps", &options.eval_batches},
                                  {"--symbols", &options.text.symbols, 2},
-                                 {"--copies", &options.text.copies},
                                  {"--positions", &options.positions},
                                  {"--longer", &options.longer}}));
-  if (options.text.copies < 0 || options.text.copies >= 1)
-    return absl::InvalidArgumentError("--copies must be in [0, 1)");
   if (options.positions != "learned" && options.positions != "relative")
     return absl::InvalidArgumentError("--positions must be relative or learned");
   return LagBench(options).Run();

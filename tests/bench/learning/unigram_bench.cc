@@ -2,8 +2,7 @@
 // network that only learned how often each piece occurs ends there; one that learned more lies
 // beneath it.
 //
-//   unigram_bench --train SHARDS --heldout SHARDS [--seq-len N] [--num-predict N] [--mask-alpha N]
-//                 [--spans subword|single] [--lanes N] [--seed N]
+//   unigram_bench --train SHARDS --heldout SHARDS [--spans subword|single]
 //
 // Prints one JSON object, in nats: `heldout_entropy` and `heldout_cross_entropy` of all held-out
 // tokens, `target_entropy` and `target_cross_entropy` of the permutation objective's targets among
@@ -29,14 +28,7 @@
 namespace anyorder::bench {
 namespace {
 
-struct Options {
-  std::string train;
-  std::string heldout;
-  std::string spans = "subword";
-  SamplingConfig sampling;
-  int64_t lanes = 8;
-  int64_t seed = 1;
-};
+constexpr int64_t kLanes = 8;
 
 using Counts = std::vector<double>;
 
@@ -51,13 +43,12 @@ absl::StatusOr<Counts> CountTokens(const data::Dataset& text) {
 }
 
 // One pass over the text, as evaluation reads it.
-absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const Options& options) {
+absl::StatusOr<Counts> CountTargets(const data::Dataset& text, const SamplingConfig& sampling) {
   ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                   data::Sampler::Create(text, options.sampling, SampleKind::kPairs,
-                                         static_cast<uint64_t>(options.seed), options.lanes));
+                   data::Sampler::Create(text, sampling, SampleKind::kPairs, /*seed=*/1, kLanes));
   Counts counts(text.index().vocab_size);
   for (int64_t step = 0; step < sampler->steps_per_epoch(); ++step) {
-    for (int64_t lane = 0; lane < options.lanes; ++lane) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
       ASSIGN_OR_RETURN(const TextSample sample, sampler->Sample(lane, step));
       for (size_t slot = 0; slot < sample.tokens.size(); ++slot) {
         if (sample.is_masked[slot] != 0 && sample.is_functional[slot] == 0)
@@ -79,41 +70,34 @@ double CrossEntropy(const Counts& labels, const Counts& model, double added) {
 }
 
 absl::Status RunProgram(int argc, char** argv) {
-  Options options;
-  SamplingConfig& sampling = options.sampling;
-  sampling.seq_len = 128;
-  sampling.num_predict = 21;
-  RETURN_IF_ERROR(ParseOptions(argc, argv,
-                               {{"--train", &options.train},
-                                {"--heldout", &options.heldout},
-                                {"--seq-len", &sampling.seq_len},
-                                {"--num-predict", &sampling.num_predict},
-                                {"--mask-alpha", &sampling.mask_alpha},
-                                {"--spans", &options.spans},
-                                {"--lanes", &options.lanes},
-                                {"--seed", &options.seed}}));
-  if (options.spans != "subword" && options.spans != "single")
+  std::string train_path, heldout_path, spans = "subword";
+  RETURN_IF_ERROR(ParseOptions(
+      argc, argv, {{"--train", &train_path}, {"--heldout", &heldout_path}, {"--spans", &spans}}));
+  if (spans != "subword" && spans != "single")
     return absl::InvalidArgumentError("--spans must be subword or single");
-  sampling.spans = options.spans == "single" ? SpanKind::kSingle : SpanKind::kSubword;
-  sampling.reuse_len = sampling.perm_size = sampling.seq_len / 2;
-  ASSIGN_OR_RETURN(const auto train, data::Dataset::Open(options.train));
-  ASSIGN_OR_RETURN(const auto heldout, data::Dataset::Open(options.heldout));
+  const SamplingConfig sampling = {
+      .seq_len = 128,
+      .reuse_len = 64,
+      .num_predict = 21,
+      .perm_size = 64,
+      .spans = spans == "single" ? SpanKind::kSingle : SpanKind::kSubword};
+  ASSIGN_OR_RETURN(const auto train, data::Dataset::Open(train_path));
+  ASSIGN_OR_RETURN(const auto heldout, data::Dataset::Open(heldout_path));
   if (train->index().vocab_size != heldout->index().vocab_size)
     return absl::InvalidArgumentError("--train and --heldout have different vocabularies");
   ASSIGN_OR_RETURN(const Counts seen, CountTokens(*train));
   ASSIGN_OR_RETURN(const Counts tokens, CountTokens(*heldout));
-  ASSIGN_OR_RETURN(const Counts targets, CountTargets(*heldout, options));
+  ASSIGN_OR_RETURN(const Counts targets, CountTargets(*heldout, sampling));
   std::cout << absl::StrFormat(
                    "{\"bench\": \"unigram\", \"spans\": \"%s\", \"num_predict\": %d, "
                    "\"vocab_size\": %d, \"train_tokens\": %d, \"heldout_tokens\": %d, "
                    "\"targets\": %.0f, \"train_entropy\": %.5f, \"heldout_entropy\": %.5f, "
                    "\"heldout_cross_entropy\": %.5f, \"target_entropy\": %.5f, "
                    "\"target_cross_entropy\": %.5f}",
-                   options.spans, sampling.num_predict, train->index().vocab_size,
-                   train->num_tokens(), heldout->num_tokens(), Total(targets),
-                   CrossEntropy(seen, seen, 0), CrossEntropy(tokens, tokens, 0),
-                   CrossEntropy(tokens, seen, 1), CrossEntropy(targets, targets, 0),
-                   CrossEntropy(targets, seen, 1))
+                   spans, sampling.num_predict, train->index().vocab_size, train->num_tokens(),
+                   heldout->num_tokens(), Total(targets), CrossEntropy(seen, seen, 0),
+                   CrossEntropy(tokens, tokens, 0), CrossEntropy(tokens, seen, 1),
+                   CrossEntropy(targets, targets, 0), CrossEntropy(targets, seen, 1))
             << std::endl;
   return absl::OkStatus();
 }
