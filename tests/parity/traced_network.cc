@@ -96,13 +96,8 @@ class TracingBackend final : public testing::ForwardingBackend {
   std::vector<std::vector<float>> task_logits_;
 };
 
-TracedNetwork::TracedNetwork(const ModelConfig& config, const BatchShape& shape,
-                             std::unique_ptr<TracingBackend> backend,
-                             std::unique_ptr<Transformer> transformer)
-    : config_(config),
-      shape_(shape),
-      backend_(std::move(backend)),
-      transformer_(std::move(transformer)) {}
+TracedNetwork::TracedNetwork(const ModelConfig& config, const BatchShape& shape)
+    : config_(config), shape_(shape) {}
 TracedNetwork::~TracedNetwork() = default;
 
 StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weights,
@@ -186,11 +181,11 @@ absl::StatusOr<std::unique_ptr<TracedNetwork>> TracedNetwork::Create(const Model
     return absl::InvalidArgumentError("comparisons with memory take fp32 models");
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> inner,
                    kernels::MakeCpuBackend({.num_threads = num_threads}));
-  auto backend = std::make_unique<TracingBackend>(std::move(inner));
-  ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
-                   Transformer::Create(config, vocab_size, shape, *backend));
-  return std::unique_ptr<TracedNetwork>(
-      new TracedNetwork(config, shape, std::move(backend), std::move(transformer)));
+  std::unique_ptr<TracedNetwork> network(new TracedNetwork(config, shape));
+  network->backend_ = std::make_unique<TracingBackend>(std::move(inner));
+  ASSIGN_OR_RETURN(network->transformer_,
+                   Transformer::Create(config, vocab_size, shape, *network->backend_));
+  return network;
 }
 
 }  // namespace anyorder

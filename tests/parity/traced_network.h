@@ -60,8 +60,7 @@ class TracedNetwork {
                 const std::vector<float>& memory, bool with_gradients);
 
  private:
-  TracedNetwork(const ModelConfig& config, const BatchShape& shape,
-                std::unique_ptr<TracingBackend> backend, std::unique_ptr<Transformer> transformer);
+  TracedNetwork(const ModelConfig& config, const BatchShape& shape);
   bool has_levels() const;
   std::vector<BFloat16> Rounded(const std::vector<float>& weights) const;  // empty in fp32
   void SplitLevels(StepTrace& trace) const;
