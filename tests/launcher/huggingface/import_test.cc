@@ -54,10 +54,6 @@ TEST_F(ImportTest, ExportGivesBackTensorsConfigAndTokenizerByteForByte) {
   ASSERT_EQ(Import(), absl::OkStatus());
   ASSERT_TRUE(Export("again").ok());
   ExpectIs("again", model_.tensors);
-  const auto reader = ckpt::SafetensorsReader::Open(At("again/model.safetensors")).value();
-  for (const HfTensor& tensor : model_.tensors)
-    EXPECT_EQ(reader.Find(tensor.entry.name)->entry.shape.ToString(),
-              tensor.entry.shape.ToString());
   // Also what we do not know.
   Json again = JsonOf("again/config.json");
   EXPECT_EQ(again["n_token"], 14);  // the one key that is added
