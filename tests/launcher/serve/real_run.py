@@ -3,7 +3,7 @@
 Usage: real_run.py ANYORDER RUN VOCABULARY
 """
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from serve_client import Server, answers_of
@@ -44,19 +44,15 @@ def main():
     with Server(ANYORDER, "--vocab", VOCABULARY, "--max-batch", 1, run=RUN) as server:
         model = server.expect("/v1/models")["data"][0]
         assert model["id"] == Path(RUN).name and model["step"] == facts["step"] and model["methods"] == facts["methods"]
-        texts = [None] * len(complete)
 
         def ask(n):
             body = {key: complete[n][key] for key in ("prompt", "max_tokens", "seed", "method")}
             if n % 2 == 0:
-                texts[n] = server.expect("/v1/completions", body)["choices"][0]["text"]
-            else:
-                texts[n] = "".join(server.streamed("/v1/completions", body))
-        threads = [threading.Thread(target=ask, args=(n,)) for n in range(len(complete))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+                return server.expect("/v1/completions", body)["choices"][0]["text"]
+            return "".join(server.streamed("/v1/completions", body))
+
+        with ThreadPoolExecutor(len(complete)) as pool:
+            texts = list(pool.map(ask, range(len(complete))))
         assert texts == [answer["completions"][0]["text"] for answer in together], (texts, together)
         if "error" not in scores[0]:
             again = server.expect("/v1/score", {"context": PROMPTS[0], "continuation": " and more"})

@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import termios
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
@@ -204,21 +204,17 @@ def check_token(token_file):
 
 def check_end():
     """What is computed when the signal comes is answered; what waits is told."""
-    answers = {}
-    with Hold() as hold, Server(PROGRAM, "--max-batch", 1, environment=hold.environment) as server:
-        def ask(name):
-            answers[name] = server.ask("/v1/completions", {"prompt": name})
-        first, second = (threading.Thread(target=ask, args=(name,)) for name in ("first", "second"))
-        first.start()
+    with Hold() as hold, Server(PROGRAM, "--max-batch", 1, environment=hold.environment) as server, ThreadPoolExecutor() as pool:
+        first = pool.submit(server.ask, "/v1/completions", {"prompt": "first"})
         hold.await_begin()
-        second.start()
+        second = pool.submit(server.ask, "/v1/completions", {"prompt": "second"})
         until(lambda: server.expect("/health")["waiting"] == 1)
         server.end()
-        second.join()
+        status, answer = second.result()
+        assert status == 503 and "being stopped" in answer["error"]["message"], answer
         hold.release()
-        first.join()
-    assert answers["first"][0] == 200 and answers["first"][1]["choices"][0]["text"] == " first", answers
-    assert answers["second"][0] == 503 and "being stopped" in answers["second"][1]["error"]["message"], answers
+    status, answer = first.result()
+    assert status == 200 and answer["choices"][0]["text"] == " first", answer
     assert any("asked to stop by SIGTERM" in line for line in server.log), server.log
 
 
@@ -327,25 +323,19 @@ def check_hostile(_):
 
 def fill_queue(server, hold):
     """One is computed and two wait: others are refused at once."""
-    results = []
-
-    def ask(body):
-        status, headers, answer = server.request("POST", "/v1/completions", body)
-        results.append((status, headers, json.loads(answer)))
-    threads = [threading.Thread(target=ask, args=({"prompt": f"p{n}"},)) for n in range(3)]
-    threads[0].start()
-    hold.await_begin()
-    for thread in threads[1:]:
-        thread.start()
-    until(lambda: server.expect("/health")["waiting"] == 2)
-    for n in range(3):
-        ask({"prompt": f"more{n}"})
-    assert [result[0] for result in results] == [429] * 3, results
-    assert results[0][1]["retry-after"] == "1" and results[0][2]["error"]["code"] == "queue_full", results
-    hold.release()
-    for thread in threads:
-        thread.join()
-    assert [result[0] for result in results[3:]] == [200] * 3, results
+    def ask(prompt):
+        status, headers, answer = server.request("POST", "/v1/completions", {"prompt": prompt})
+        return status, headers, json.loads(answer)
+    with ThreadPoolExecutor() as pool:
+        taken = [pool.submit(ask, "p0")]
+        hold.await_begin()
+        taken += [pool.submit(ask, prompt) for prompt in ("p1", "p2")]
+        until(lambda: server.expect("/health")["waiting"] == 2)
+        for n in range(3):
+            status, headers, answer = ask(f"more{n}")
+            assert status == 429 and headers["retry-after"] == "1" and answer["error"]["code"] == "queue_full", (status, headers, answer)
+        hold.release()
+    assert [one.result()[0] for one in taken] == [200] * 3, taken
 
 
 def http_post(path, body, version="1.1"):
