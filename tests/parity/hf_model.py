@@ -49,11 +49,6 @@ def read_steps(dump, steps):
                 for t in range(steps)]
 
 
-def relative_difference(ours, theirs):
-    """Largest difference, relative to the largest value."""
-    return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max())
-
-
 def torchs_type_as():
     """A context for Transformer-XL: transformers 4.41 hands type_as() a dtype, which no torch takes."""
     return mock.patch.object(torch.Tensor, "type_as", lambda x, other=None, dtype=None: x.to(dtype or other.dtype))
