@@ -53,7 +53,6 @@ TEST_F(PrepProgramTest, BadInputEndsInOneLineAndADocumentedStatus) {
   const std::string good = "a good document of several words\n";
   ExpectRefused(Store("empty.txt", ""), 65, "empty.txt' is empty");
   ExpectRefused(Store("blank.txt", " \n\n \t\n"), 65, "no document");
-  ExpectRefused(Store("short.txt", "too short\n"), 65, "no document is left of 1");
   ExpectRefused(Store("invalid.txt", good + "ab\xFF"
                                             "cd\n"),
                 65, "invalid.txt:2: byte 35: invalid UTF-8");

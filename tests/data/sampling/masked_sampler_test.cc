@@ -21,9 +21,8 @@ SamplingConfig Config(int64_t seq_len, SpanKind spans) {
 }
 
 std::unique_ptr<Sampler> MakeMasked(const MemoryText& text, const SamplingConfig& config,
-                                    SampleKind kind = SampleKind::kMaskedPairs,
-                                    uint64_t seed = 17) {
-  return MakeSampler(text, config, kind, 4, seed);
+                                    SampleKind kind = SampleKind::kMaskedPairs) {
+  return MakeSampler(text, config, 4, kind);
 }
 
 TEST(MaskedSamplerTest, TextIsThatOfThePermutationObjective) {

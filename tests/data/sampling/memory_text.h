@@ -87,7 +87,7 @@ class MemoryText : public TextSource {
 };
 
 inline std::unique_ptr<Sampler> MakeSampler(const MemoryText& text, const SamplingConfig& config,
-                                            SampleKind kind, int64_t num_lanes,
+                                            int64_t num_lanes, SampleKind kind = SampleKind::kPairs,
                                             uint64_t seed = 17) {
   return Sampler::Create(text, config, kind, seed, num_lanes).value();
 }

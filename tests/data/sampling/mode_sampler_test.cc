@@ -25,7 +25,7 @@ SamplingConfig Config() {
 
 std::unique_ptr<Sampler> MakeModes(const MemoryText& text, const SamplingConfig& config,
                                    SampleKind kind = SampleKind::kModePairs) {
-  return MakeSampler(text, config, kind, kLanes);
+  return MakeSampler(text, config, kLanes, kind);
 }
 
 // Tokens of MemoryText follow each other as numbers do.
