@@ -15,25 +15,10 @@ except ImportError as error:
     print(f"skipped: {error}")
     sys.exit(77)
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "launcher"))
+from make_run import crc32c  # noqa: E402
 
-def crc32c_table():
-    table = []
-    for value in range(256):
-        for _ in range(8):
-            value = (value >> 1) ^ (0x82F63B78 if value & 1 else 0)
-        table.append(value)
-    return table
-
-
-TABLE = crc32c_table()
 ARRAYS = ["tokens", "sentence_flags", "document_starts", "word_starts"]
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = (crc >> 8) ^ TABLE[(crc ^ byte) & 0xFF]
-    return crc ^ 0xFFFFFFFF
 
 
 def check_sums(file, name, chunk_bytes, offsets=None):
