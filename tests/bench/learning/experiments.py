@@ -3,8 +3,9 @@
 
 import json
 import shutil
-from dataclasses import dataclass
-from typing import Callable
+from functools import partial
+from itertools import product
+from typing import Callable, NamedTuple
 
 import programs
 
@@ -42,8 +43,7 @@ SMOKE = {"model.num_layers": 1, "model.model_dim": 32, "model.num_heads": 1, "mo
 ALL_MASKED = {"sampling.mask_token_prob": 1, "sampling.random_token_prob": 0}
 
 
-@dataclass
-class Job:
+class Job(NamedTuple):
     key: str
     run: Callable
 
@@ -68,24 +68,19 @@ def pair(args):
 
 def lag(args):
     steps, every, size = (250, 50, ["--symbols", 8, "--dim", 32]) if args.smoke else (1500, 50, [])
-    for seed in args.seeds:
-        for distance in (24, 10):
-            for memory in (0, 32):
-                yield bench_job(args, "lag", "lag_bench",
-                                ["--mem", memory, "--lag", distance, "--seed", seed, "--steps", steps, "--every", every,
-                                 *size])
+    for seed, distance, memory in product(args.seeds, (24, 10), (0, 32)):
+        yield bench_job(args, "lag", "lag_bench",
+                        ["--mem", memory, "--lag", distance, "--seed", seed, "--steps", steps, "--every", every, *size])
 
 
 def longer(args):
     """The copy with memories longer than the model was trained with, by the positions that it has."""
     size = ["--steps", 250, "--symbols", 8, "--dim", 32] if args.smoke else \
         ["--steps", 1200, "--symbols", 16, "--lanes", 16, "--eval-steps", 24]
-    for seed in args.seeds:
-        for positions in ("relative", "learned"):
-            job = bench_job(args, "longer", "lag_bench",
-                            ["--lag", 24, "--mem", 32, "--every", 100000, "--positions", positions, "--longer", 1, "--seed", seed,
-                             *size])
-            yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
+    for seed, positions in product(args.seeds, ("relative", "learned")):
+        job = bench_job(args, "longer", "lag_bench",
+                        ["--lag", 24, "--mem", 32, "--every", 100000, "--positions", positions, "--longer", 1, "--seed", seed, *size])
+        yield Job(job.key, lambda run=job.run: [record for record in run() if record["bench"] == "lag_longer"])
 
 
 def unigram(args):
@@ -152,10 +147,8 @@ def train_and_ask(args, variant, seed, steps):
 
 def ablation(args):
     steps = 4 if args.smoke else 800
-    for seed in args.seeds:
-        for variant in VARIANTS:
-            yield Job(f"ablation {variant} {seed} {steps}",
-                      lambda variant=variant, seed=seed: train_and_ask(args, variant, seed, steps))
+    for seed, variant in product(args.seeds, VARIANTS):
+        yield Job(f"ablation {variant} {seed} {steps}", partial(train_and_ask, args, variant, seed, steps))
 
 
 def train_causally(args, seed, steps):
@@ -176,15 +169,14 @@ def train_causally(args, seed, steps):
 def causal(args):
     steps = 4 if args.smoke else 800
     for seed in args.seeds:
-        yield Job(f"causal {seed} {steps}", lambda seed=seed: train_causally(args, seed, steps))
+        yield Job(f"causal {seed} {steps}", partial(train_causally, args, seed, steps))
 
 
 def neighbours(args):
     steps, size = (600, ["--symbols", 4, "--dim", 32, "--lr", 4e-3, "--seq-len", 32]) if args.smoke else (1500, [])
-    for seed in args.seeds:
-        for objective in ("gpt", "bert"):
-            yield bench_job(args, "neighbour", "neighbour_bench",
-                            ["--objective", objective, "--seed", seed, "--steps", steps, "--every", steps, *size])
+    for seed, objective in product(args.seeds, ("gpt", "bert")):
+        yield bench_job(args, "neighbour", "neighbour_bench",
+                        ["--objective", objective, "--seed", seed, "--steps", steps, "--every", steps, *size])
 
 
 # In the order of running.

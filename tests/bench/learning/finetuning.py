@@ -23,6 +23,7 @@ import json
 import random
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from programs import command_line, metrics_of, parsed, print_header, print_row, run, train
 
@@ -103,8 +104,8 @@ TASKS = {
     "spans": (spans, "span_extraction", {"objective.answer_class": "false", "sampling.seq_len": 112, "train.steps": 300,
                                          "sampling.max_question": 48, "sampling.passage_stride": 32}),
 }
-TAGGED = (None, "token_classification", {"objective.pooler": "false", "sampling.seq_len": 96, "train.steps": 300})
-LABELLED = (None, "classification", {"sampling.seq_len": 64, "train.steps": 300})
+TAGGED = ("token_classification", {"objective.pooler": "false", "sampling.seq_len": 96, "train.steps": 300})
+LABELLED = ("classification", {"sampling.seq_len": 64, "train.steps": 300})
 
 
 def same_class(rows, draw, count):
@@ -135,68 +136,63 @@ REGULARISERS = {"layer-decay": ("optimizer.layer_decay", 0.75), "smoothing": ("o
 TUNING_SEED = 1000
 
 
-def write(path, examples):
-    path.write_text("".join(json.dumps(example) + "\n" for example in examples), encoding="utf-8")
+class Task(NamedTuple):
+    name: str
+    kind: str
+    keys: dict
+    files: list  # of training, and held-out ones
 
 
-def write_examples(args):
-    docs = documents(args.text)
-    training, held_out = zip(*[split(doc) for doc in docs])
-    for name, (make, _, _) in TASKS.items():
-        for part, texts, count in (("train", training, args.examples), ("dev", held_out, args.dev)):
-            write(args.work / f"{name}-{part}.jsonl", make(texts, random.Random(f"{name} {part}"), count))
+def write(args, name, make, texts):
+    """Files of examples that are made of training and of held-out texts."""
+    files = []
+    for part, own, count in zip(("train", "dev"), texts, (args.examples, args.dev)):
+        files.append(args.work / f"{name.replace(' ', '-')}-{part}.jsonl")
+        lines = [json.dumps(example) + "\n" for example in make(own, random.Random(f"{name} {part}"), count)]
+        files[-1].write_text("".join(lines), encoding="utf-8")
+    return files
 
 
-def write_related(args, table, files):
-    """Pairs and choices of the rows of a labelled table. Returns the files by task."""
-    made = {}
-    for part, path, count in (("train", files[0], args.examples), ("dev", files[1], args.dev)):
-        rows = [line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()[1:]]
-        for name, (make, _, _) in RELATED.items():
-            output = args.work / f"{table}-{name}-{part}.jsonl"
-            write(output, make(rows, random.Random(f"{table} {name} {part}"), count))
-            made.setdefault(f"{table}-{name}", []).append(output)
-    return made
+def tasks_of(args):
+    texts = list(zip(*[split(doc) for doc in documents(args.text)]))
+    for name in filter(None, args.tasks.split(",")):
+        make, kind, keys = TASKS[name]
+        yield Task(name, kind, keys, write(args, name, make, texts))
+    tables = {}
+    for given, settings in ((args.labelled, LABELLED), (args.tagged, TAGGED)):
+        for name, files in (one.split("=", 1) for one in given):
+            tables[name] = files.split(",")
+            yield Task(name, *settings, tables[name])
+    for table in filter(None, args.related.split(",")):
+        rows = [[line.split("\t") for line in Path(path).read_text(encoding="utf-8").splitlines()[1:]] for path in tables[table]]
+        for name, (make, kind, keys) in RELATED.items():
+            yield Task(f"{table}-{name}", kind, keys, write(args, f"{table} {name}", make, rows))
 
 
-def settings_of(args, name):
-    """The task and its settings."""
-    if name in TASKS:
-        return TASKS[name][1:]
-    if name in tagged(args):
-        return TAGGED[1:]
-    return RELATED.get(name.split("-")[-1], LABELLED)[1:]
-
-
-def tagged(args):
-    return [one.split("=")[0] for one in args.tagged]
-
-
-def prepare(args, name, files):
-    for part, path in zip(("train", "dev"), files):
-        output = args.work / f"{name}-{part}"
+def prepare(args, task):
+    for part, path in zip(("train", "dev"), task.files):
+        output = args.work / f"{task.name}-{part}"
         if (output / "dataset.json").exists():
             continue
-        source = ["--task", name, "--input", path] if name in tagged(args) else ["--examples", path]
-        if part == "dev" and name not in tagged(args) and not name.endswith(("choice", "spans")):
-            source += ["--labels-from", args.work / f"{name}-train"]
+        source = ["--task", task.name, "--input", path] if task.kind == "token_classification" else ["--examples", path]
+        if part == "dev" and task.kind in ("classification", "entailment"):
+            source += ["--labels-from", args.work / f"{task.name}-train"]
         run([args.anyorder, "prep", *source, "--vocab", args.vocab, "--output", output, "--case", args.case], args.work / "prep.log")
 
 
-def fine_tune(args, name, variant, rate, seed):
+def fine_tune(args, task, variant, rate, seed):
     """Held-out accuracy at the end, or F1 of spans or entities."""
-    task, keys = settings_of(args, name)
-    training, held_out = args.work / f"{name}-train", args.work / f"{name}-dev"
+    training, held_out = args.work / f"{task.name}-train", args.work / f"{task.name}-dev"
     classes = json.loads((training / "dataset.json").read_text(encoding="utf-8"))["examples"].get("classes")
-    if classes:
-        keys = {"objective.num_classes": len(classes), **keys}
-    config = "xlnet-span-tiny.toml" if task == "span_extraction" else "xlnet-classify-tiny.toml"
-    values = {"objective.task": task, "data.shards": training, "eval.shards": held_out, "eval.every": keys["train.steps"],
+    own = {"objective.num_classes": len(classes)} if classes else {}
+    config = "xlnet-span-tiny.toml" if task.kind == "span_extraction" else "xlnet-classify-tiny.toml"
+    values = {"objective.task": task.kind, "data.shards": training, "eval.shards": held_out, "eval.every": task.keys["train.steps"],
               "optimizer.learning_rate": rate}
-    run_dir = train(args, f"finetune/{config}", f"{name}-{variant['name']}-{rate}", seed, values, {**keys, **variant["keys"]})
-    if task == "span_extraction":
+    run_dir = train(args, f"finetune/{config}", f"{task.name}-{variant['name']}-{rate}", seed, values,
+                    fixed={**own, **task.keys, **variant["keys"]})
+    if task.kind == "span_extraction":
         return f1_of(args, run_dir, held_out)
-    metric = "eval_task_f1" if name in tagged(args) else "eval_task_accuracy"
+    metric = "eval_task_f1" if task.kind == "token_classification" else "eval_task_accuracy"
     return [line[metric] for line in metrics_of(run_dir) if metric in line][-1]
 
 
@@ -235,23 +231,19 @@ def main():
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--regularised", default="topic,choice", help="tasks that layer decay and label smoothing are tried on")
     args = parsed(parser)
-    write_examples(args)
-    files = {name: [args.work / f"{name}-{part}.jsonl" for part in ("train", "dev")] for name in args.tasks.split(",") if name}
-    files |= {one.split("=")[0]: one.split("=")[1].split(",") for one in args.labelled + args.tagged}
-    for name in args.related.split(",") if args.related else []:
-        files |= write_related(args, name, files[name])
+    tasks = list(tasks_of(args))
     print_header("task | weights | rate", args)
-    for name, paths in files.items():
-        prepare(args, name, paths)
+    for task in tasks:
+        prepare(args, task)
         best = {}  # rate, by whether weights are pretrained
-        for variant in variants(args, name):
+        for variant in variants(args, task.name):
             is_pretrained = "train.init_from" in variant["keys"]
             if is_pretrained not in best:
                 best[is_pretrained] = max(args.rates.split(","),
-                                          key=lambda rate: fine_tune(args, name, variant, rate, TUNING_SEED))
+                                          key=lambda rate: fine_tune(args, task, variant, rate, TUNING_SEED))
             rate = best[is_pretrained]
-            found = [100 * fine_tune(args, name, variant, rate, seed) for seed in args.seeds]
-            print_row(f"{name} | {variant['name']} | {rate}", found, digits=1)
+            found = [100 * fine_tune(args, task, variant, rate, seed) for seed in args.seeds]
+            print_row(f"{task.name} | {variant['name']} | {rate}", found, digits=1)
 
 
 if __name__ == "__main__":
