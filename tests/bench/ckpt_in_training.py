@@ -12,6 +12,7 @@ Every round is a run of its own from an empty directory; a save every --every st
 Usage: ckpt_in_training.py --bin build/bin [--ranks 1] [--rounds 3] [--steps 90] [--every 15] [--megabytes 160] [--dir DIR]
 """
 import argparse
+import collections
 import ctypes
 import datetime
 import json
@@ -66,43 +67,44 @@ def memcpy_ms(num_bytes):
 
 
 class Round:
-    def __init__(self, arguments, programs, index):
+    """Adds what it measures to lists: of `found` by name, of step times in `following` by their distance from the last save."""
+    def __init__(self, arguments, programs, index, found, following):
         self.arguments, self.programs, self.run = arguments, programs, programs.work / f"run{index}"
+        self.found, self.following = found, following
 
     def launch(self):
         return Launch(self.programs, self.run, self.arguments.ranks, settings_of(self.arguments),
                       self.programs.work / "log")
 
     def kill_everything(self, launch):
-        kill([launch.process.pid] + sum(processes(self.run).values(), []))
-        launch.process.wait()
+        kill([launch.pid] + sum(processes(self.run).values(), []))
+        launch.wait()
 
     def measure_saves(self):
         launch = self.launch()
-        if launch.process.wait() != 0:
+        if launch.wait() != 0:
             log = (self.programs.work / "log").read_text()
-            sys.exit(f"ckpt_in_training: the run ended with {launch.status()}: {log[-1000:]}")
+            sys.exit(f"ckpt_in_training: the run ended with {launch.returncode}: {log[-1000:]}")
         metrics = json_lines(self.run / "metrics.jsonl")
         every = self.arguments.every
         # A save is counted in the step after it. The first one is left out, as are the first steps:
         # they warm up.
-        stalls = [m["ckpt_stall_ms"] for m in metrics if m["step"] % every == 1 and m["step"] > every + 1]
-        by_distance = {}
+        self.found["stalls"] += [m["ckpt_stall_ms"] for m in metrics if m["step"] % every == 1 and m["step"] > every + 1]
         for m in metrics:
             if m["step"] > every:
-                by_distance.setdefault(m["step"] % every, []).append(m["step_ms"] - m["ckpt_stall_ms"])
+                self.following[m["step"] % every].append(m["step_ms"] - m["ckpt_stall_ms"])
         states = json_lines(self.run / STATE_LOG)
         staged = {s["step"]: seconds_of(s["time"]) for s in states if s["state"] == "STAGED"}
-        committed = [1e3 * (seconds_of(s["time"]) - staged[s["step"]]) for s in states if s["state"] == "COMMITTED" and s["step"] > every]
-        return stalls, by_distance, committed
+        self.found["committed"] += [1e3 * (seconds_of(s["time"]) - staged[s["step"]]) for s in states
+                                    if s["state"] == "COMMITTED" and s["step"] > every]
 
     def measure_restart(self):
-        """(launcher start to the end of the first new step, that step alone, verify) in seconds."""
+        """In seconds: launcher start to the end of the first new step, that step alone, verify. Returns the bytes of a rank."""
         shutil.rmtree(self.run)
         launch = self.launch()
         while not list(self.run.glob("checkpoints/step-*/MANIFEST.json")) or len(json_lines(self.run / "metrics.jsonl")) < self.arguments.every + 3:
             time.sleep(0.02)
-            if launch.status() is not None:
+            if launch.poll() is not None:
                 sys.exit("ckpt_in_training: the run ended before it could be killed; use more --steps")
         self.kill_everything(launch)
         newest = sorted(path.parent for path in self.run.glob("checkpoints/step-*/MANIFEST.json"))[-1]
@@ -114,15 +116,16 @@ class Round:
             time.sleep(0.01)
         first = again[0]
         assert first["step"] == step + 1, (first["step"], step)
-        ready = seconds_of(first["time"]) - started
+        self.found["ready"].append(seconds_of(first["time"]) - started)
+        self.found["first_step"].append(first["step_ms"] / 1e3)
         self.kill_everything(launch)
         start = time.time()
         status, report = self.programs.verify(newest)
         assert status == 0, report
-        verify = time.time() - start
+        self.found["verify"].append(time.time() - start)
         bytes_of_rank = max(path.stat().st_size for path in newest.glob("*.safetensors"))
         shutil.rmtree(self.run)
-        return ready, first["step_ms"] / 1e3, verify, bytes_of_rank
+        return bytes_of_rank
 
 
 def main():
@@ -135,26 +138,22 @@ def main():
     with tempfile.TemporaryDirectory(prefix="ckpt_in_training-", dir=arguments.dir) as name:
         programs = Programs(arguments.bin, name)
         programs.make_dataset()
-        stalls, copies, committed, ready, first_step, verify, following = [], [], [], [], [], [], {}
+        found, following = collections.defaultdict(list), collections.defaultdict(list)
         for index in range(arguments.rounds):
-            measure = Round(arguments, programs, index)
-            round_stalls, by_distance, round_committed = measure.measure_saves()
-            stalls += round_stalls
-            committed += round_committed
-            for distance, times in by_distance.items():
-                following.setdefault(distance, []).extend(times)
-            seconds, step_seconds, verify_seconds, bytes_of_rank = measure.measure_restart()
-            ready.append(seconds)
-            first_step.append(step_seconds)
-            verify.append(verify_seconds)
-            copies.append(memcpy_ms(bytes_of_rank))
+            measure = Round(arguments, programs, index, found, following)
+            measure.measure_saves()
+            bytes_of_rank = measure.measure_restart()
+            found["copies"].append(memcpy_ms(bytes_of_rank))
+        medians = {name: statistics.median(values) for name, values in found.items()}
+        spreads = {name: spread(values) for name, values in found.items()}
         far = statistics.median(t for d, times in following.items() if d == 0 or d > arguments.every // 2 for t in times)
-        print(json.dumps({"case": "stall_ms", "ranks": arguments.ranks, "bytes_of_rank": bytes_of_rank, **spread(stalls),
-                          "memcpy_ms": spread(copies), "ratio": round(statistics.median(stalls) / statistics.median(copies), 3)}))
+        print(json.dumps({"case": "stall_ms", "ranks": arguments.ranks, "bytes_of_rank": bytes_of_rank, **spreads["stalls"],
+                          "memcpy_ms": spreads["copies"], "ratio": round(medians["stalls"] / medians["copies"], 3)}))
         print(json.dumps({"case": "following_steps", "far_step_ms": round(far, 2),
                           "ratio_by_distance": {d: round(statistics.median(following[d]) / far, 3) for d in sorted(following) if 0 < d <= 5}}))
-        print(json.dumps({"case": "staged_to_committed_ms", **spread(committed), "in_steps": round(statistics.median(committed) / far, 2)}))
-        print(json.dumps({"case": "restart_to_first_step_s", **spread(ready), "first_step_s": spread(first_step), "verify_s": spread(verify)}))
+        print(json.dumps({"case": "staged_to_committed_ms", **spreads["committed"], "in_steps": round(medians["committed"] / far, 2)}))
+        print(json.dumps({"case": "restart_to_first_step_s", **spreads["ready"], "first_step_s": spreads["first_step"],
+                          "verify_s": spreads["verify"]}))
 
 
 if __name__ == "__main__":

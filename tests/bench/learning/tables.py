@@ -190,43 +190,41 @@ def pair_variant(record):
 
 
 def pair_tables(records, out):
-    finals = [r for r in select(records, bench="pair") if r.get("final")]
+    lines = select(records, bench="pair")
+    finals = {variant: [r for r in lines if r.get("final") and pair_variant(r) == variant] for variant in PAIR_NAMES.values()}
+    finals = {variant: found for variant, found in finals.items() if found}
     if not finals:
         return
+    any_final = next(iter(finals.values()))[0]
     rows, series = [], []
-    for variant in PAIR_NAMES.values():
-        found = [r for r in finals if pair_variant(r) == variant]
-        if not found:
-            continue
+    for variant, found in finals.items():
         rows.append([variant, *cells(r["joint_nll"] for r in found), f"{found[0]['bound']:.3f}"])
         for final in found:
-            line = [(r["step"], r["joint_nll"]) for r in select(records, bench="pair", seed=final["seed"])
-                    if pair_variant(r) == variant]
+            line = [(r["step"], r["joint_nll"]) for r in select(lines, seed=final["seed"]) if pair_variant(r) == variant]
             series.append((variant, line[1:]))
         if "without_order_joint_nll" in found[0]:
             rows.append(["the same weights, order not used", *cells(r["without_order_joint_nll"] for r in found),
                          f"{found[0]['sum_of_marginals']:.3f}"])
-    yield f"New York: nats a name; mutual information {finals[0]['mutual_information']:.3f}", table(
+    yield f"New York: nats a name; mutual information {any_final['mutual_information']:.3f}", table(
         ["prediction", "held-out joint NLL", "each seed", "closed-form bound"], rows)
-    yield "Thom Yorke: nats a member, by whether its prediction sees the other one", member_table(finals)
+    yield "Thom Yorke: nats a member, by whether its prediction sees the other one", member_table(finals, any_final)
     charts.line_chart(out / "new-york.svg", "Both members of a name: joint NLL (a line a seed)", "step", "nats a name", series,
-                      [("joint entropy", finals[0]["joint_entropy"]), ("sum of marginals", finals[0]["sum_of_marginals"])])
+                      [("joint entropy", any_final["joint_entropy"]), ("sum of marginals", any_final["sum_of_marginals"])])
 
 
-def member_table(finals):
-    alone = finals[0]["sum_of_marginals"] / 2
-    given = finals[0]["joint_entropy"] - alone
+def member_table(finals, any_final):
+    alone = any_final["sum_of_marginals"] / 2
+    given = any_final["joint_entropy"] - alone
     rows = []
-    for variant in PAIR_NAMES.values():
-        found = [r for r in finals if pair_variant(r) == variant]
+    for variant, found in finals.items():
         # What dae shows of corrupted targets gives a part of the answer away.
-        by_itself = found[0]["bound"] / 2 if found and found[0]["objective"] == "dae" else alone
+        by_itself = found[0]["bound"] / 2 if found[0]["objective"] == "dae" else alone
         for name, bound in (("first_alone", by_itself), ("second_given_first", given), ("second_alone", by_itself),
                             ("first_given_second", given)):
             losses = [r[name + "_nll"] for r in found if name + "_nll" in r]
             if losses:
                 rows.append([variant, name.replace("_", " "), *cells(losses), f"{bound:.3f}"])
-            elif found:
+            else:
                 rows.append([variant, name.replace("_", " "), "never predicted", "", ""])
     return table(["trained as", "member", "held-out NLL", "each seed", "closed form"], rows)
 
