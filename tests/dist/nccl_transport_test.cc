@@ -1,5 +1,5 @@
-// The transport over a library of the test's own: what it moves, and what becomes of a job whose
-// library, devices or peers fail.
+// The transport over a library of the test's own: how it calls it, and what becomes of a job whose
+// library, devices or peers fail. What it moves: device_transport_test.cc.
 
 #include "dist/nccl_transport.h"
 
@@ -44,32 +44,6 @@ void FromRankZero(DeviceTransport& transport, int world_size, TensorView values)
   std::vector<int64_t> offsets(world_size + 1, values.num_bytes());
   offsets[0] = 0;
   transport.AllGatherInPlace(BytesOfView(values), offsets, {});
-}
-
-// Rank r owns r * 777 elements; then everybody has all.
-TEST(NcclTransportTest, GathersInTheOrderOfTheStream) {
-  for (const Lag lag : {Lag::kMain, Lag::kSide}) {
-    FakeWire wire;
-    testing::RunThreadRanks(4, [&](Communicator& comm) {
-      NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag);
-      EXPECT_EQ(device.transport->name(), "NCCL 2.28.9");
-      std::vector<int64_t> offsets = {0};
-      for (int rank = 0; rank < 4; ++rank) offsets.push_back(offsets.back() + rank * 777 * 4);
-      const int64_t size = offsets.back() / 4;
-      std::vector<float> mine(size, -1.0f);
-      for (int64_t i = offsets[comm.rank()] / 4; i < offsets[comm.rank() + 1] / 4; ++i)
-        mine[i] = static_cast<float>(i);
-      const DeviceArray<float> all(device.backend, size);
-      const DeviceArray<float> doubled(device.backend, size);
-      for (int repeat = 0; repeat < 3; ++repeat) {
-        ToDevice(device.backend, mine, all.view());
-        device.transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
-        device.backend.Add(all.view(), all.view(), doubled.view(), {});
-        const std::vector<float> host = doubled.host();
-        for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
-      }
-    });
-  }
 }
 
 // By the library's own all-gather, which sends the room behind the last block, too.
