@@ -1,5 +1,5 @@
 // Networks with a weight that is not a number: every way to write or to score a text ends with an
-// error that says so.
+// error that says so, whichever logit shows it.
 
 #include <gtest/gtest.h>
 
@@ -82,6 +82,36 @@ TEST(DamagedWeightsTest, OnlyTheRowsThatItReachesAreRefused) {
     EXPECT_TRUE(network->ReadRow(lane, 0, &logits).ok());
     EXPECT_EQ(network->ReadRow(lane, 1, &logits).ok(), lane != 1);
   }
+}
+
+// One that is not finite, at every place.
+template <typename T>
+void ExpectOnlyFiniteLogitsPass() {
+  using Limits = std::numeric_limits<T>;
+  constexpr int64_t kVocab = 37;
+  RandomStream random(81, RandomPurpose::kInit, 0, 0);
+  std::vector<T> logits(kVocab);
+  for (T& logit : logits) logit = static_cast<T>(30 * random.Normal());
+  logits[3] = Limits::max();
+  logits[4] = Limits::lowest();
+  logits[5] = Limits::denorm_min();
+  const auto check = [&] { return CheckFinite(ConstTensorView(logits.data(), {kVocab})); };
+  ASSERT_TRUE(check().ok());
+  for (T& logit : logits) {
+    for (const T bad :
+         {Limits::quiet_NaN(), -Limits::quiet_NaN(), Limits::infinity(), -Limits::infinity()}) {
+      const T before = logit;
+      logit = bad;
+      EXPECT_EQ(check().code(), absl::StatusCode::kFailedPrecondition) << bad;
+      logit = before;
+    }
+  }
+  EXPECT_TRUE(check().ok());
+}
+
+TEST(CheckFiniteTest, RefusesWhatIsNotANumber) {
+  ExpectOnlyFiniteLogitsPass<float>();
+  ExpectOnlyFiniteLogitsPass<double>();
 }
 
 }  // namespace
