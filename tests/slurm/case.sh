@@ -36,15 +36,18 @@ fail() {
   exit 1
 }
 shown=()  # files whose ends a failure prints; may be patterns
-# has_lines FILE PATTERN COUNT: at least so many.
-has_lines() { [ -f "$1" ] && [ "$(grep -c -- "$2" "$1")" -ge "$3" ]; }
 
 # job_field JOB FIELD: e.g. JobState, Restarts, NodeList, BatchHost, ExitCode.
 job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/^$2=//p" | head -n 1; }
 job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
 await_job() { await job_is "$1" "$2"; }  # JOB STATE
 submit() { x sbatch --parsable "$@"; }
-expect_same_end() { [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"; }
+# It ended in the state of the undisturbed run, and its ledger proves that no sample was used twice
+# or left out.
+expect_same_end() {
+  [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"
+  "$anyorder" inspect "$1" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
+}
 trained() { wc -l <"$1/metrics.jsonl"; }
 # Of the last start in $run, which $job trains, as the ledger has it: e.g. ranks or nodes.
 last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
@@ -53,14 +56,7 @@ expect_starts() {
   local found; found="$(starts "$run") $(last_start ranks) $(last_start nodes)"
   [ "$found" = "$*" ] || fail "starts, ranks and nodes of the last: $found"
 }
-# It ended, in the state of the undisturbed run, and its ledger proves that no sample was used twice
-# or left out.
-expect_finished() {
-  await_job $job COMPLETED
-  expect_same_end "$run"
-  "$anyorder" inspect "$run" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
-}
-now_ms() { echo $(($(date +%s%N) / 1000000)); }
+expect_finished() { await_job $job COMPLETED; expect_same_end "$run"; }
 steps=${ANYORDER_SLURM_STEPS:-$(sed -n 's/^steps = //p' "$here/tiny.toml")}
 config=$work/$name.toml
 sed "s/^steps = .*/steps = $steps/" "$here/tiny.toml" >"$config"
