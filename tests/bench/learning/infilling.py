@@ -45,35 +45,32 @@ def make_items(path, number):
     return items
 
 
-def ask(args, name, command, lines):
-    """The JSON lines that the command answers."""
-    answers = args.work / f"{name}.jsonl"
+def ask(args, name, what, lines, command, *options):
+    """The JSON lines that the command answers for the run `name`."""
+    file = str(args.work / f"{name}-{what}")
+    answers, asked, made = (Path(file + suffix) for suffix in (".jsonl", ".asked.jsonl", ".new.jsonl"))
     if not answers.exists():
-        asked = args.work / f"{name}.asked.jsonl"
         asked.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        made = args.work / f"{name}.new.jsonl"
         made.unlink(missing_ok=True)
-        run([args.anyorder, *command, "--input", asked, "--output", made, *args.option], args.work / f"{name}.log")
+        run([args.anyorder, command, args.runs / name, *options, "--input", asked, "--output", made, *args.option], file + ".log")
         made.rename(answers)
     return [json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()]
 
 
-def any_order(args, model, seed, items):
+def any_order(args, name, items):
     """Of each item: nats of the middle, whether it is found."""
-    run_dir, name = args.runs / f"{model}-{seed}", f"{model}-{seed}"
-    scored = ask(args, f"{name}-score", ["fill", run_dir, "--score", "--bound-samples", args.bound_samples],
-                 [{"text": f"{left} {{{{{middle}}}}} {right}"} for _, left, middle, right in items])
+    scored = ask(args, name, "score", [{"text": f"{left} {{{{{middle}}}}} {right}"} for _, left, middle, right in items],
+                 "fill", "--score", "--bound-samples", args.bound_samples)
     best = [line["alternatives"][0] for line in scored]
-    filled = ask(args, f"{name}-fill", ["fill", run_dir],
-                 [{"text": f"{left} {{{one['lengths'][0]}}} {right}"} for (_, left, _, right), one in zip(items, best)])
+    filled = ask(args, name, "fill",
+                 [{"text": f"{left} {{{one['lengths'][0]}}} {right}"} for (_, left, _, right), one in zip(items, best)], "fill")
     return [(-one["log_prob"], any(found["blanks"][0].strip() == middle for found in line["alternatives"]))
             for one, line, (_, _, middle, _) in zip(best, filled, items)]
 
 
-def causal(args, seed, items):
-    run_dir, name = args.runs / f"{CAUSAL}-{seed}", f"{CAUSAL}-{seed}"
-    scored = ask(args, f"{name}-score", ["likelihood", run_dir], [{"input": left, "text": f" {middle}"} for _, left, middle, _ in items])
-    found = ask(args, f"{name}-fill", ["generate", run_dir, "--beam", 1, "--max-len", 40], [{"text": left} for _, left, _, _ in items])
+def causal(args, name, items):
+    scored = ask(args, name, "score", [{"input": left, "text": f" {middle}"} for _, left, middle, _ in items], "likelihood")
+    found = ask(args, name, "fill", [{"text": left} for _, left, _, _ in items], "generate", "--beam", 1, "--max-len", 40)
     return [(-one["log_prob"], line["text"].split()[:count] == middle.split())
             for one, line, (count, _, middle, _) in zip(scored, found, items)]
 
@@ -90,7 +87,7 @@ def main():
     items = make_items(args.held_out, args.items)
     print(f"{len(items)} items\n| model | {' | '.join(f'{count} words' for count in COUNTS)} |\n|---|{'---|' * len(COUNTS)}")
     for model in args.models.split(","):
-        answers = [causal(args, seed, items) if model == CAUSAL else any_order(args, model, seed, items) for seed in args.seeds]
+        answers = [(causal if model == CAUSAL else any_order)(args, f"{model}-{seed}", items) for seed in args.seeds]
         rows = {"nats a word": [], "found": []}
         for count in COUNTS:
             places = [n for n, item in enumerate(items) if item[0] == count]
