@@ -9,10 +9,10 @@
 namespace anyorder::bench {
 
 absl::Status ExperimentOptions::Parse(int argc, char** argv, std::vector<Option> own) {
-  std::vector<Option> all = {
-      {"--seed", &seed},       {"--steps", &steps, 1},  {"--every", &every, 1},
-      {"--dim", &dim},         {"--layers", &layers},   {"--lanes", &lanes},
-      {"--seq-len", &seq_len}, {"--threads", &threads}, {"--lr", &learning_rate}};
+  std::vector<Option> all = {{"--seed", &seed},       {"--steps", &steps, 1},
+                             {"--every", &every, 1},  {"--dim", &dim},
+                             {"--layers", &layers},   {"--lanes", &lanes},
+                             {"--seq-len", &seq_len}, {"--lr", &learning_rate}};
   all.insert(all.end(), own.begin(), own.end());
   return ParseOptions(argc, argv, all);
 }
@@ -49,8 +49,7 @@ Batch Experiment::MakeBatch(const Objective& objective, uint64_t seed, int64_t s
 }
 
 absl::Status Experiment::Run() {
-  ASSIGN_OR_RETURN(backend_,
-                   kernels::MakeCpuBackend({.num_threads = static_cast<int>(common_.threads)}));
+  ASSIGN_OR_RETURN(backend_, kernels::MakeCpuBackend({.num_threads = 1}));
   ASSIGN_OR_RETURN(objective_, ObjectiveOf(model_));
   const OptimizerConfig optimizer = {.learning_rate = common_.learning_rate,
                                      .warmup_steps = common_.steps / 10,

@@ -31,7 +31,6 @@ struct ExperimentOptions {
   int64_t layers = 2;
   int64_t lanes = 16;
   int64_t seq_len = 64;
-  int64_t threads = 1;
   int64_t eval_batches = 32;
   double learning_rate = 2e-3;
 

@@ -92,7 +92,7 @@ struct NeighbourText {
 std::vector<uint8_t> UnknownSymbols(const std::vector<uint8_t>& hidden) {
   const size_t size = hidden.size();
   // The symbol of an even place, which may lie one behind the last token.
-  const auto is_unknown = [&](size_t even) {
+  const auto is_unknown = [&](size_t even) -> int {
     const bool seen = even < size && hidden[even] == 0;
     const bool told_before = even > 0 && hidden[even - 1] == 0;
     const bool told_after = even + 1 < size && hidden[even + 1] == 0;
@@ -101,11 +101,8 @@ std::vector<uint8_t> UnknownSymbols(const std::vector<uint8_t>& hidden) {
   std::vector<uint8_t> unknown(size, 0);
   for (size_t i = 0; i < size; ++i) {
     if (hidden[i] == 0) continue;
-    if (i % 2 == 0) {
-      unknown[i] = is_unknown(i) ? 1 : 0;
-    } else {
-      unknown[i] = static_cast<uint8_t>((is_unknown(i - 1) ? 1 : 0) + (is_unknown(i + 1) ? 1 : 0));
-    }
+    unknown[i] =
+        static_cast<uint8_t>(i % 2 == 0 ? is_unknown(i) : is_unknown(i - 1) + is_unknown(i + 1));
   }
   return unknown;
 }

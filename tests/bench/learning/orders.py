@@ -35,28 +35,23 @@ EMPTY = {"sampling.prompt_fraction_min": 0, "sampling.prompt_fraction_max": 0}
 ALONE = {"sampling.seq_len": 1}
 
 
-class Own:
+def own(values, draws=1, alone=None):
     """The loss of the objective itself with other settings, nats a token, as the mean over draws of masks or orders. `alone` are the
     settings that predict a token from nothing, of objectives that count a window's first token."""
-
-    def __init__(self, values, draws=1, alone=None):
-        self.values, self.draws, self.alone = values, draws, alone
-
-    def nats(self, ask, seed, batches):
-        def loss(values, *words):
-            return ask(values, *words)["losses"][0]["nats"]
-        mean = statistics.mean(loss(self.values, "--batch-size", LANES, "--batches", batches, "--seed", 100 * seed + draw)
-                               for draw in range(self.draws))
-        return without_first(mean, loss(self.alone, "--batch-size", 512, "--batches", 8)) if self.alone else mean
+    def nats(ask, seed, batches):
+        def loss(changes, *words):
+            return ask(changes, *words)["losses"][0]["nats"]
+        mean = statistics.mean(loss(values, "--batch-size", LANES, "--batches", batches, "--seed", 100 * seed + draw)
+                               for draw in range(draws))
+        return without_first(mean, loss(alone, "--batch-size", 512, "--batches", 8)) if alone else mean
+    return nats
 
 
-class Causal:
-    """The text from left to right by a model that was trained on other orders."""
-
-    def nats(self, ask, _, batches):
-        def loss(length, number):
-            return ask({}, "--objective", "causal", "--target-len", length, "--batch-size", LANES, "--batches", number)["nats_per_token"]
-        return without_first(loss(LENGTH, batches), loss(1, 256))
+def causal(ask, _, batches):
+    """The text from left to right by a model that was trained on other orders, nats a token."""
+    def loss(length, number):
+        return ask({}, "--objective", "causal", "--target-len", length, "--batch-size", LANES, "--batches", number)["nats_per_token"]
+    return without_first(loss(LENGTH, batches), loss(1, 256))
 
 
 def without_first(whole, first):
@@ -64,16 +59,16 @@ def without_first(whole, first):
 
 
 def models():
-    """{name: (configuration, settings of training, {name of a score: score})}"""
-    found = {"causal": ("gpt-tiny", {}, {"exact": Own({"sampling.seq_len": LENGTH - 1})})}
+    """{name: (configuration, settings of training, {name of a score: what gives its nats})}"""
+    found = {"causal": ("gpt-tiny", {}, {"exact": own({"sampling.seq_len": LENGTH - 1})})}
     for length in (2, 4, 8, 16):
         found[f"block diffusion {length}"] = ("block-diffusion-tiny", {**GIVEN, "sampling.block_len": length},
-                                               {"bound": Own(COUNTED, draws=2)})
-    found["masked diffusion"] = ("masked-diffusion-tiny", GIVEN, {"bound": Own(COUNTED, draws=8)})
-    found["A3"] = ("a3-tiny", {}, {"exact": Own({**SINGLE, **TEXT}, alone={**SINGLE, **TEXT, **ALONE}),
-                                   "bound": Own(SINGLE, draws=2, alone={**SINGLE, **TEXT, **ALONE})})
-    found["AS-ARM"] = ("as-arm-tiny", {}, {"exact": Own(EMPTY, alone={**EMPTY, **ALONE})})
-    found["XLNet"] = ("xlnet-tiny", {"sampling.bidirectional": "false"}, {"exact": Causal()})
+                                               {"bound": own(COUNTED, draws=2)})
+    found["masked diffusion"] = ("masked-diffusion-tiny", GIVEN, {"bound": own(COUNTED, draws=8)})
+    found["A3"] = ("a3-tiny", {}, {"exact": own({**SINGLE, **TEXT}, alone={**SINGLE, **TEXT, **ALONE}),
+                                   "bound": own(SINGLE, draws=2, alone={**SINGLE, **TEXT, **ALONE})})
+    found["AS-ARM"] = ("as-arm-tiny", {}, {"exact": own(EMPTY, alone={**EMPTY, **ALONE})})
+    found["XLNet"] = ("xlnet-tiny", {"sampling.bidirectional": "false"}, {"exact": causal})
     return found
 
 
@@ -89,7 +84,7 @@ def bits(args, run_dir, score, seed, step):
     kind, how = score
     def ask(values, *words):
         return evaluate(args, run_dir, "held-out", values, "--step", step, "--threads", 1, *words)
-    return kept(run_dir / f"score-{kind}-{step}.json", lambda: how.nats(ask, seed, args.batches) / math.log(2))
+    return kept(run_dir / f"score-{kind}-{step}.json", lambda: how(ask, seed, args.batches) / math.log(2))
 
 
 def cost(runs, name):
