@@ -42,14 +42,14 @@ job_field() { x scontrol -o show job "$1" 2>/dev/null | tr ' ' '\n' | sed -n "s/
 job_is() { [ "$(job_field "$1" JobState)" = "$2" ]; }
 await_job() { await job_is "$1" "$2"; }  # JOB STATE
 submit() { x sbatch --parsable "$@"; }
-# It ended in the state of the undisturbed run, and its ledger proves that no sample was used twice
-# or left out.
+# expect_same_end RUN: it ended in the state of the undisturbed run, and its ledger proves that no
+# sample was used twice or left out.
 expect_same_end() {
   [ -n "$(digest "$1")" ] && [ "$(digest "$1")" = "$(cat "$work/reference.digest")" ] || fail "$1 ends in another state than the undisturbed run"
   "$anyorder" inspect "$1" --ledger >$name/audit 2>&1 || fail "inspect --ledger: $(cat $name/audit)"
 }
 trained() { wc -l <"$1/metrics.jsonl"; }
-# Of the last start in $run, which $job trains, as the ledger has it: e.g. ranks or nodes.
+# last_start FIELD: what the ledger of $run says of its last start: e.g. ranks or nodes.
 last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
 # expect_starts COUNT RANKS NODES: so many, and the last one's ranks and nodes.
 expect_starts() {

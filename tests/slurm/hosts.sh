@@ -39,7 +39,7 @@ train() {
 }
 
 # expect_end_without_h3 STARTS: the last of them trained on the other hosts to the undisturbed run's
-# end, and no process is left, on h3 neither.
+# end, and no process is left, not even on h3.
 expect_end_without_h3() {
   wait $job; expect_status $? 0 "after a lost host"
   expect_text "continuing without host h3" $name/log

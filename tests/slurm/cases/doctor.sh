@@ -96,7 +96,8 @@ expect_finding '^FAIL  MPI start  start 1 of 2: 2 promised, but each rank is alo
 settings=(salloc --quiet --nodes=2 --ntasks=2)
 examine 0 --nodes 2
 expect_finding '^PASS  MPI start  2 starts of 2 ranks'
-# stopped_by SIGNAL REACHED COMMAND...: gets the signal once REACHED succeeds; what it does then.
+# stopped_by SIGNAL REACHED COMMAND...: runs the doctor's COMMAND, sends the signal once REACHED
+# succeeds, and expects it to cancel its job and to leave nothing.
 # Whoever started this script may ignore SIGINT or SIGHUP, which commands would inherit.
 stopped_by() {
   local job
