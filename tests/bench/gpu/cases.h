@@ -40,9 +40,9 @@ struct ProfilerMarks {
 };
 // A whole training step of core/network with the optimizer, as tokens/s ("step_large", or
 // "step_large_b8" at another batch than kGoalBatch). ResourceExhausted where it does not fit the
-// device. With marks ("step_once_large"), after the same steps to get warm, graphs and all, a
-// single one between them, for profilers that are told when to look; its time is of one sample,
-// and a profiler's as well if there is one.
+// device. With marks, for profilers that are told when to look ("step_once_large"): the same steps
+// to get warm, graphs and all, then a single one between the marks. Its time is of one sample, and
+// includes the profiler's.
 absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
                          const ProfilerMarks* marks = nullptr);
 

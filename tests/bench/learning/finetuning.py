@@ -140,7 +140,7 @@ class Task(NamedTuple):
     name: str
     kind: str
     keys: dict
-    files: list  # of training, and held-out ones
+    files: list  # of examples: those to train on, and held-out ones
 
 
 def write(args, name, make, texts):

@@ -89,12 +89,12 @@ def kept(path, make):
 
 
 def metrics_of(run_dir):
-    """Of all steps."""
+    """The lines of metrics.jsonl, one a step."""
     return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def print_header(what, args):
-    """Of a table with medians, whose first columns are `what`."""
+    """The head of a table with medians, whose first columns are `what`."""
     print(f"| {what} | median | {' | '.join(f'seed {seed}' for seed in args.seeds)} |")
     print("|---" * (what.count("|") + 2 + len(args.seeds)) + "|", flush=True)
 
