@@ -1,8 +1,8 @@
-// Networks beside numbers that transformers computed, from files: no Python is needed. XLNet's of
-// XLNetLMHeadModel; other systems' in fp64: GPT, BERT, Longformer with global slots and windows,
-// GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias by distance) and Transformer-XL with an
-// adaptive softmax. golden/FORMAT.md describes the files; parity.golden and parity.backbone_golden
-// check that they are what transformers computes.
+// Networks beside numbers that transformers computed, from files: no Python is needed. GoldenTest:
+// XLNetLMHeadModel. BackboneGoldenTest, in fp64: GPT, BERT, Longformer with global slots and
+// windows, GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias by distance) and Transformer-XL
+// with an adaptive softmax. golden/FORMAT.md describes the files; parity.golden and
+// parity.backbone_golden check that they are what transformers computes.
 
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // same.
 //
 // Usage: metrics_dump < CASES > RESULTS. A line of CASES is a JSON object with `kind` and what that
-// needs; a line of RESULTS is a JSON list of numbers as hexadecimal floats ("nan"), or of strings.
-// Of a ranker it is an object: ranker_parity.py says what is in it.
+// needs; a line of RESULTS is a JSON list of numbers as hexadecimal floats ("nan"), or of strings;
+// a ranker's is an object, and ranker_parity.py reads what is in it.
 
 #include <nlohmann/json.hpp>
 

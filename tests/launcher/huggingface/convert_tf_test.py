@@ -20,7 +20,7 @@ from read_safetensors import read  # noqa: E402
 
 BIN = Path(sys.argv[1])
 RELEASE = Path(__file__).parent / "tf_release"
-# Of the variables, in the order of their names, and so of their values (tf_release/make.py).
+# {variable: shape}, in the order of the names, which is that of the values (tf_release/make.py).
 SHAPES = dict(sorted(shapes(CONFIG)))
 VOCAB = CONFIG["n_token"]
 

@@ -305,7 +305,6 @@ TEST(CausalModelsTest, ConfigIsReadWithTheDefaultsOfTransformers) {
   EXPECT_EQ(xl.initial_memory, InitialMemory::kZeros);
 }
 
-// Where element [row, column] comes from, of the key's part of three: [in, 3 out] there.
 class CausalExchangeTest : public ::testing::Test, protected ExchangeDirectory {};
 
 TEST_F(CausalExchangeTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
@@ -329,6 +328,7 @@ TEST_F(CausalExchangeTest, ValuesComeToTheirPlacesFromFilesWithoutAnOutput) {
   ASSERT_EQ(ExportOurs("ours"), absl::OkStatus());
   ASSERT_EQ(Export("again"), absl::OkStatus());
 
+  // Queries, keys and values side by side: [in, 3 * out].
   const std::vector<float> all = ValuesIn("hf", "h.0.attn.c_attn.weight");
   const std::vector<float> keys = ValuesIn("ours", "transformer.layer.0.rel_attn.k");
   for (int row = 0; row < 4; ++row)

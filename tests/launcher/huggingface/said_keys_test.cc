@@ -1,6 +1,6 @@
 // Which keys of [model] the config.json of each family can say: changed, they come back by a file
 // that is written and read, or the export is refused by their name. A key that a family does not
-// know is refused without a line here.
+// know is refused without a line here. The test asks, too, of which family an unchanged run is.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -99,6 +99,7 @@ RunConfig RunOf(const HfFamily& family) {
   run.model = parsed->model;
   family.SetDefaults(*parsed, run);
   EXPECT_EQ(CheckFamily(family, run), absl::OkStatus());
+  // What its own config.json says is read as the same network.
   RunConfig again = run;
   again.model =
       ParseHfConfig(HfConfigText(family, run, 300, DType::kFloat32, {}), "written").value().model;
