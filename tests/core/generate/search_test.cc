@@ -113,8 +113,8 @@ double Score(const Hypothesis& text, double alpha) {
   return text.log_prob / std::pow((5.0 + static_cast<double>(text.length())) / 6.0, alpha);
 }
 
-// The search without early stop, by sorting everything. As wide as there are texts it has all of
-// them.
+// The search without early stop, by sorting everything. If it is as wide as there are texts it has
+// all of them.
 std::vector<Hypothesis> PlainBeamSearch(const TableModel& model, const BeamOptions& options,
                                         int64_t prompt) {
   struct Step {
@@ -182,7 +182,12 @@ TEST(BeamSearchTest, AsWideAsAllTextsFindsTheBestOfThem) {
       BeamOptions options = {.width = kWidth, .length_penalty = alpha, .rules = Rules(kLongest)};
       options.rules.min_tokens = min_tokens;
       ASSERT_TRUE(options.Validate().ok());
-      ExpectPlainSearch(kVocab, 17 + static_cast<uint64_t>(min_tokens), options);
+      const uint64_t seed = 17 + static_cast<uint64_t>(min_tokens);
+      ExpectPlainSearch(kVocab, seed, options);
+      // 3 ^ n texts of n tokens.
+      const TableModel model(kVocab, {0}, kWidth, seed);
+      EXPECT_EQ(PlainBeamSearch(model, options, 0).size(),
+                min_tokens == 0 ? 1 + 3 + 9 + 27 + 81 : 9 + 27 + 81);
     }
   }
 }

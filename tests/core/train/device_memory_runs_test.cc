@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "absl/strings/strip.h"
 
 #include "kernels/cuda/cuda_backend.h"

@@ -261,7 +261,7 @@ class TrainerTest : public ::testing::Test {
   std::vector<StepMetrics> Metrics(int ranks) const {
     return ReadMetrics(RunDirectory(RunDir(ranks)).metrics).value();
   }
-  // All of them that depends neither on time nor on ranks, to the last bit.
+  // A line a step: what must not depend on time, ranks or the place of memory, to the last bit.
   std::vector<std::string> MetricsLines(int ranks) const {
     const auto text = [](double value) {
       return std::isnan(value) ? "nan" : absl::StrFormat("%.17g", value);

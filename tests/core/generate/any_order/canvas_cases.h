@@ -130,7 +130,7 @@ inline std::vector<Canvas> RandomCanvases(const CanvasModel& model, RandomStream
       if (kind == 2) is_given = i != prompt;
       if (kind == 3) is_given = true;
       if (kind == 4 && i == prompt && is_rounded) is_given = true;
-      // Of pairs it may be any.
+      // What must be given is the first token, or of pairs any one.
       const int64_t first = model.form.family == CanvasFamily::kPairs ? length / 2 : 0;
       if (i == first && (model.form.first_given || is_apart)) is_given = true;
       canvas.tokens.push_back(is_given ? RandomToken(model, random) : kBlank);
@@ -259,7 +259,7 @@ int64_t ExpectPlainTexts(const CanvasModel& model, const std::vector<Canvas>& ca
   return ended;
 }
 
-// Those of `methods` that the model has.
+// What the model has of `methods`.
 inline WriteMethods MethodsAmong(const WriteMethods& methods, const CanvasModel& model) {
   WriteMethods both;
   for (const WriteMethod method : MethodsOf(model.form))
@@ -267,8 +267,8 @@ inline WriteMethods MethodsAmong(const WriteMethods& methods, const CanvasModel&
   return both;
 }
 
-// The same of random canvases and options, for each of `methods` that the model has:
-// plain(canvas, options). Some texts must end early.
+// Expects that texts are plain(canvas, options) but for rounding, for random canvases and options
+// of each of `methods` that the model has, and that some end early.
 template <typename Plain>
 void ExpectPlainMethods(const CanvasModel& model, const WriteMethods& methods, int rounds,
                         uint64_t seed, const Plain& plain) {

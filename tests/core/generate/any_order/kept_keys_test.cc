@@ -168,14 +168,18 @@ TEST(WritingOnTheEmulatedGpuTest, TokensAreTheHosts) {
     const std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
     for (const WriteMethod method : MethodsOf(model.form)) {
       SCOPED_TRACE(EnumName(method));
-      const WriteOptions options = {.method = method};
+      WriteOptions options = {.method = method};
       const std::vector<WrittenText> exact = Write(model, canvases, options);
       const std::vector<WrittenText> cpu = Write(single, canvases, options, *CpuOf(2));
-      const std::vector<WrittenText> gpu = Write(single, canvases, options, *MakeEmulatedGpu());
-      ExpectSameTokens(gpu, exact);
       ExpectSameTokens(cpu, exact);
-      EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
-                4 * Distance(LogProbs(cpu), LogProbs(exact)));
+      for (const bool recompute : {false, true}) {
+        if (recompute && !ActsOn("recompute", method)) continue;
+        options.recompute = recompute;
+        const std::vector<WrittenText> gpu = Write(single, canvases, options, *MakeEmulatedGpu());
+        ExpectSameTokens(gpu, exact);
+        EXPECT_LE(Distance(LogProbs(gpu), LogProbs(exact)),
+                  4 * Distance(LogProbs(cpu), LogProbs(exact)));
+      }
     }
   }
 }

@@ -88,7 +88,7 @@ ModelConfig TransformerXl(int64_t layers, int64_t dim, int64_t heads, int64_t he
 
 constexpr int64_t kWikiText103 = 267735;
 
-// Those of other networks are the totals of their files in configs/ (configs_test.cc).
+// Networks that have a file in configs/ have their totals in configs_test.cc.
 TEST(BackboneParametersTest, TotalsAreThePublishedOnes) {
   const struct {
     const char* network;
@@ -255,8 +255,8 @@ TEST(BackboneParametersTest, OtherPositionsHaveNoRelativeParameters) {
   }
 }
 
-// Of normals cut at two deviations the variance is 0.7737 of the whole one's; a uniform one's is a
-// third of its range's square.
+// Cut at two deviations, a normal distribution has 0.7737 of its variance; that of a uniform one is
+// a third of its range's square. Squares of either scatter by less than the range's square.
 TEST(BackboneParametersTest, InitializersKeepTheirRangeAndMoments) {
   const struct {
     Initializer initializer;
@@ -273,7 +273,7 @@ TEST(BackboneParametersTest, InitializersKeepTheirRangeAndMoments) {
     const double square = range * range;
     EXPECT_NEAR(drawn.mean, 0, 5 * range / std::sqrt(drawn.n));
     EXPECT_NEAR(drawn.squares, variance * square,
-                5 * square * std::sqrt(2 / drawn.n) + 0.0001 * square);
+                5 * square / std::sqrt(drawn.n) + 0.0001 * square);
   }
 }
 
