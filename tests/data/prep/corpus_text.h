@@ -116,7 +116,7 @@ class TextPrepTest : public PrepFolderTest {
   std::string Output(const std::string& name) const { return folder_ + "/out-" + name; }
   // Stores `text` under `name` and prepares it into a directory named after it.
   absl::StatusOr<PrepSummary> Prepare(const std::string& name, const std::string& text);
-  // The last one's summary.
+  // Expects the same files whatever number of workers writes them; the summary of the last.
   PrepSummary ExpectSameForWorkers(const std::vector<int>& counts, const std::string& text);
 
   PrepOptions options_;

@@ -185,7 +185,7 @@ TextSample Sample() {
 }
 
 TEST(SampleDigestTest, SeesEveryMember) {
-  std::vector<TextSample> samples(18, Sample());
+  std::vector<TextSample> samples(19, Sample());
   samples[1].lane = 4;
   samples[2].step = 8;
   samples[3].backward = true;
@@ -196,13 +196,14 @@ TEST(SampleDigestTest, SeesEveryMember) {
   samples[8].is_functional[0] = 1;
   samples[9].order = {0, 1, 0, 1};
   std::swap(samples[10].input_tokens, samples[10].tokens);
-  for (size_t i = 11; i < samples.size(); ++i) samples[i].parts = {{1, 2}, {3}};
-  samples[12].parts = {{1}, {2, 3}};
-  samples[13].example = 1;
-  samples[14].label = 1;
-  samples[15].tags = {kNoTag, kNoTag};
-  samples[16].tags = {kUnknownTag, kNoTag};
-  samples[17].tags = {0, kNoTag};
+  std::swap(samples[11].next_tokens, samples[11].tokens);
+  for (size_t i = 12; i < samples.size(); ++i) samples[i].parts = {{1, 2}, {3}};
+  samples[13].parts = {{1}, {2, 3}};
+  samples[14].example = 1;
+  samples[15].label = 1;
+  samples[16].tags = {kNoTag, kNoTag};
+  samples[17].tags = {kUnknownTag, kNoTag};
+  samples[18].tags = {0, kNoTag};
   for (size_t i = 0; i < samples.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
       EXPECT_NE(SampleDigest(samples[i]), SampleDigest(samples[j])) << i << " and " << j;

@@ -15,7 +15,7 @@
 namespace anyorder::data {
 namespace {
 
-// Of trying to make one.
+// How an attempt to make one ends.
 absl::Status Status(const MemoryText& text, const SamplingConfig& config, int64_t num_lanes,
                     SampleKind kind = SampleKind::kPairs) {
   return Sampler::Create(text, config, kind, 1, num_lanes).status();

@@ -39,7 +39,7 @@ class GlueTest : public OfficialTaskTest {
   }
 };
 
-// Of forms with labels, RandomRowsComeBack reads the others.
+// RandomRowsComeBack reads the forms with labels that are not here.
 TEST_F(GlueTest, EachOfficialFormIsRead) {
   ExpectOne("cola", "index\tsentence\n7\tHe sang.\n", {"f.tsv:2", "7", {"He sang."}, ""});
   ExpectOne("sst2", "sentence\tlabel\na \"dull\" film \t0\n",
@@ -186,7 +186,7 @@ TEST_F(GlueTest, RandomRowsComeBack) {
                         label = task.classes[random() % task.classes.size()];
       const std::string id = absl::StrCat(row);
       const std::string line =
-          task.name == "cola"   ? absl::StrCat("s\t", label, "\t\t", a)
+          task.name == "cola"   ? absl::StrCat("s\t", label, label == "0" ? "\t*\t" : "\t\t", a)
           : task.name == "sst2" ? absl::StrCat(a, "\t", label)
           : task.name == "mrpc" ? absl::StrCat(label, "\t1\t2\t", a, "\t", b)
           : task.name == "qqp"  ? absl::StrCat(id, "\t1\t2\t", a, "\t", b, "\t", label)
