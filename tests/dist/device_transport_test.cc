@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "tests/dist/training_run.h"
@@ -66,23 +68,27 @@ TEST(DeviceTransportTest, ExchangePairsBlocksOfAnyLengths) {
   });
 }
 
-// What stands behind the blocks stays.
+// Blocks begin and end anywhere, also inside a number; what stands behind them stays.
 TEST(DeviceTransportTest, GathersUnequalAndEmptyBlocksInTheOrderOfTheStream) {
   OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
     std::vector<int64_t> offsets = {0};
     for (int rank = 0; rank < comm.world_size(); ++rank)
-      offsets.push_back(offsets.back() + rank * 1251 * 4);
-    const int64_t size = offsets.back() / 4;
-    std::vector<float> mine(size + 1, -1.0f);
-    for (int64_t i = offsets[comm.rank()] / 4; i < offsets[comm.rank() + 1] / 4; ++i)
-      mine[i] = static_cast<float>(i);
+      offsets.push_back(offsets.back() + rank * 5001);
+    const int64_t size = (offsets.back() + 3) / 4;
+    offsets.back() = 4 * size;
+    std::vector<float> whole(size + 1), mine(size + 1, -1.0f);
+    std::iota(whole.begin(), whole.end(), 0.0f);
+    const int64_t begin = offsets[comm.rank()];
+    std::memcpy(reinterpret_cast<char*>(mine.data()) + begin,
+                reinterpret_cast<const char*>(whole.data()) + begin,
+                static_cast<size_t>(offsets[comm.rank() + 1] - begin));
     const DeviceArray<float> all(backend, size + 1), doubled(backend, size + 1);
     for (int repeat = 0; repeat < 3; ++repeat) {
       ToDevice(backend, mine, all.view());
       transport.AllGatherInPlace(BytesOfView(all.view()), offsets, {});
       backend.Add(all.view(), all.view(), doubled.view(), {});
       const std::vector<float> host = doubled.host();
-      for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * static_cast<float>(i));
+      for (int64_t i = 0; i < size; ++i) ASSERT_EQ(host[i], 2.0f * whole[i]) << i;
       EXPECT_EQ(host.back(), -2.0f);
     }
   });
