@@ -1,6 +1,6 @@
 // Attention with one feature more at a time, from a single tile without anything to XLNet's whole
 // case, against the reference in double: the first switch that disagrees names the feature, and its
-// wrong elements say what kind of mistake it is (attention_verdict.h).
+// wrong elements say where it goes wrong (attention_verdict.h).
 
 #pragma once
 

@@ -55,7 +55,7 @@ double FactorOfAll(const Elements& elements, int64_t wrong) {
   return explains_all && factor != 0 ? factor : 1;
 }
 
-// A property that has no value without a wrong element explains nothing and is left out.
+// If every value of a property has wrong elements, the property explains nothing and is left out.
 std::string WhereWrong(const Elements& elements) {
   static constexpr struct {
     const char* name;

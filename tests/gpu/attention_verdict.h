@@ -32,8 +32,9 @@ inline constexpr char kAgrees[] = "agrees";
 // kAgrees or a sentence:
 //   race: elements differ between the two runs
 //   scale: all elements are off by one factor
-//   wrong: how many are not a number, 0, or not 0 where nothing is to be seen, and each property of
-//       their places that some values have and others do not: "only where warp is 1"
+//   wrong: how many elements are; how many of these are not a number, 0, or not 0 where nothing is
+//       to be seen; and where they are, by each property of a place that has values without wrong
+//       elements: "only where warp: 1"
 std::string PatternOf(const std::vector<CheckedElement>& elements);
 
 }  // namespace anyorder::testing

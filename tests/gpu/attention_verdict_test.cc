@@ -13,6 +13,8 @@
 namespace anyorder::testing {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -42,9 +44,12 @@ Elements RightElements() {
 
 TEST(AttentionVerdictTest, NothingWrong) { EXPECT_EQ(PatternOf(RightElements()), "agrees"); }
 
-TEST(AttentionVerdictTest, ARaceDiffersBetweenRunsAlsoWithinBounds) {
+// Within bounds, and whatever else is wrong.
+TEST(AttentionVerdictTest, ARaceDiffersBetweenRuns) {
   Elements elements = RightElements();
   elements[5].differs = true;
+  EXPECT_THAT(PatternOf(elements), StartsWith("race: differs between two runs (1 of "));
+  for (CheckedElement& element : elements) element.found += element.row_of_tile % 8 == 3 ? 1 : 0;
   EXPECT_THAT(PatternOf(elements), StartsWith("race: differs between two runs (1 of "));
 }
 
@@ -88,6 +93,9 @@ TEST(AttentionVerdictTest, CountsWhatIsNoNumberZeroOrHidden) {
   EXPECT_THAT(PatternOf(elements),
               StartsWith("wrong: 3 of 5504 elements, the same in both runs (1 not a number, 1 "
                          "zero, 1 not 0 where nothing is to be seen), only where"));
+  for (CheckedElement& element : elements) element.found = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THAT(PatternOf(elements),
+              AllOf(StartsWith("wrong: 5504 of 5504 elements"), EndsWith(", everywhere")));
 }
 
 }  // namespace

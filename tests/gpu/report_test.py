@@ -139,7 +139,8 @@ class JudgeTest(Folder):
         self.assertEqual(self.judged(1, log)[1].split("; ")[1], "ring forward: out has relative L2 not finite, bound 0.01, worst element at row mod 8 5, mask")
         self.assertEqual([r["kind"] for r in check_results.Run(self.root).records()], ["environment", "check"])
         self.assertEqual(check_results.first_failure("x.cc:1: Failure\nValue of: a.passed()\n  Actual: false\nExpected: true\nlayer0: 3 is beyond 2\n\n"), "layer0: 3 is beyond 2")
-        self.assertEqual(check_results.finding_of("bisect", 1, '{"bisect": "position", "crashed": 124}\n'), "position: did not end")
+        self.assertEqual(check_results.finding_of("bisect", 1, '{"bisect": "position", "crashed": 124}\n{"bisect": "torn", "tens'), "position: did not end")
+        self.assertEqual(check_results.finding_of("blocking", 0, "ok\n"), "passes")
 
     def test_exit_statuses(self):
         for outcomes, gpus, status in EXITS:
