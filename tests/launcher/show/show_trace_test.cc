@@ -200,7 +200,7 @@ std::vector<std::string> PartsBetween(const std::string& text, const std::string
   return found;
 }
 
-// Of each token's text and numbers, tests/launcher/check_show.py reads the picture as XML.
+// tests/launcher/check_show.py reads each token's text and numbers, too.
 TEST(ShowTraceTest, SvgSaysAllThatIsKnown) {
   const std::string svg = TraceSvgPicture(Rain(), "text 1 of 3");
   EXPECT_THAT(svg, HasSubstr(">llada: 7 tokens in 12 passes (0.58 a pass)</text>"));
