@@ -1,8 +1,9 @@
-// Networks beside numbers that transformers computed, from files: no Python is needed. GoldenTest:
-// XLNetLMHeadModel. BackboneGoldenTest, in fp64: GPT, BERT, Longformer with global slots and
-// windows, GPT-NeoX (rotary positions, pre-LN), MPNet (T5's bias by distance) and Transformer-XL
-// with an adaptive softmax. golden/FORMAT.md describes the files; parity.golden and
-// parity.backbone_golden check that they are what transformers computes.
+// Logits and losses that transformers computed, read from files, so that no Python is needed,
+// against ours for the same weights. GoldenTest: XLNetLMHeadModel. BackboneGoldenTest, in fp64:
+// GPT, BERT, Longformer with global slots and windows, GPT-NeoX (rotary positions, pre-LN), MPNet
+// (T5's bias by distance) and Transformer-XL with an adaptive softmax. golden/FORMAT.md describes
+// the files; parity.golden and parity.backbone_golden check that transformers still computes the
+// same.
 
 #include <gtest/gtest.h>
 
