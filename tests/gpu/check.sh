@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in four calls of at most ten minutes each (README.md says in
+# Everything that only a GPU can show, in five calls of at most ten minutes each (README.md says in
 # which order). Nothing is installed and no setting of the machine is changed.
 #
-# Usage: check.sh [smoke|speed|depth|peers|all] [options]
+# Usage: check.sh [smoke|speed|depth|networks|peers|all] [options]
 #                            a part, or all of them one after another (default)
 #        check.sh rerun NAME... [options]
 #                            these checks again, as after a fix, with the diagnosis of failures
@@ -15,7 +15,7 @@
 #   --cpu-curves FILE  what `prepare` writes and `peers` reads
 #                      (default: cpu_curves.json in the folder of the bundle or build)
 #   --seconds N        ends the call after N seconds, instead of 240 (smoke), 420 (speed),
-#                      480 (depth), 540 (peers, rerun) or their sum (all)
+#                      480 (depth, networks), 540 (peers, rerun) or their sum (all)
 #
 # A check that does not end within its limit, or for which no time is left, is reported as cut off.
 # Needs bash, coreutils, setsid and Python 3; compute-sanitizer, cuda-gdb, ncu and a torch with CUDA
@@ -67,9 +67,9 @@ parse() {
   done
   command=${command:-all}
   case $command in
-    smoke | speed | depth | peers | all | prepare) ;;
+    smoke | speed | depth | networks | peers | all | prepare) ;;
     rerun) [ ${#names[@]} -gt 0 ] || fail 64 "rerun needs the name of a check" ;;
-    *) fail 64 "unknown part '$command': must be smoke, speed, depth, peers, all, rerun or prepare" ;;
+    *) fail 64 "unknown part '$command': must be smoke, speed, depth, networks, peers, all, rerun or prepare" ;;
   esac
 }
 
@@ -152,7 +152,7 @@ main() {
   look_at_machine
   start_clocks
   case $command in
-    all) for each in smoke speed depth peers; do run_part $each "${seconds:+$((seconds * ${part_seconds[$each]} / 1680))}"; done ;;
+    all) for each in smoke speed depth networks peers; do run_part $each "${seconds:+$((seconds * ${part_seconds[$each]} / 2160))}"; done ;;
     rerun) rerun "${seconds:-540}" ;;
     *) run_part "$command" "$seconds" ;;
   esac

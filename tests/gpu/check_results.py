@@ -68,18 +68,17 @@ def last_line(log):
 
 
 def test_counts(log):
-    """(ran, passed, skipped, names of failed) of a GoogleTest program's log; None if it is none."""
-    ran = re.search(r"^\[==========\] (\d+) tests? from .* ran\.", log, re.MULTILINE)
+    """(ran, passed, skipped, names of failed) of a GoogleTest program's log, or of several one after another; None if it is none."""
+    ran = re.findall(r"^\[==========\] (\d+) tests? from .* ran\.", log, re.MULTILINE)
     if not ran:
         return None
 
     def count(word):
-        found = re.search(rf"^\[ *{word} *\] (\d+) tests?", log, re.MULTILINE)
-        return int(found.group(1)) if found else 0
+        return sum(map(int, re.findall(rf"^\[ *{word} *\] (\d+) tests?(?:\.|, listed below:)$", log, re.MULTILINE)))
 
     failed = re.findall(r"^\[  FAILED  \] (\S+?),? (?!\()", log + "\n", re.MULTILINE)
     names = [name for name in dict.fromkeys(failed + re.findall(r"^\[  FAILED  \] ([\w/.]+)$", log, re.MULTILINE)) if not name.isdigit()]
-    return int(ran.group(1)), count("PASSED"), count("SKIPPED"), names
+    return sum(map(int, ran)), count("PASSED"), count("SKIPPED"), names
 
 
 def first_failure(log):

@@ -48,6 +48,7 @@ import sys
 print(" ".join(sys.argv))
 print('{"name": "peer_large_%s", "shape": "B32 T512", "value": 20000, "unit": "tokens/s"}' % sys.argv[2])
 PROGRAM
+echo 'print("{}")' >"$work/tree/tests/bench/peers/networks_gpu.py"
 cp "$here/environment.py" "$work/environment.py"
 pretend() { printf 'import sys\nif len(sys.argv) < 2 or sys.argv[1] != "--package-folders": print("""%s""")\n' "$1" >"$here/environment.py"; }
 printf 'echo the program ran\n' >"$here/training.sh"
@@ -74,6 +75,7 @@ check 0
 reported '# GPU check: Pretended, 2026-01-02'
 order=$(sed -n 's/^| smoke | smoke_\(\w*\) | passed .*/\1/p' "$out/report.md" | xargs)
 [ "$order" = "Queue Copy Flat Gemm RingForward Graph" ] || fail "the order of the smoke cases is $order"
+grep -q '| depth | attention | passed .* 8 of 8 tests passed |' "$out/report.md" || fail "the suite was not cut in eight"
 reported 'ours 6.5 times as fast'
 ! grep -q '^| step_large |  | 13 ' "$out/report.md" || fail "a time under a profiler is reported as speed"
 reported "| AttentionRingForwardKernel | instructions to 192 HMMA, a warp's step of 64 keys | 2,236 | 2,300 | confirmed |"
@@ -161,7 +163,7 @@ reported '| attention forward | 0.36 |'
 # Checks by their names, with what the diagnosis gives.
 FAULTS="production=abort" check 1 rerun production_attention bench_ceilings
 reported '| production_attention | cuda_gdb |'
-[ "$(grep -c '^| \(smoke\|speed\|depth\|peers\) |' "$out/report.md")" = 2 ] || fail "rerun ran other checks: $(cat "$out/report.md")"
+[ "$(grep -c '^| \(smoke\|speed\|depth\|networks\|peers\) |' "$out/report.md")" = 2 ] || fail "rerun ran other checks: $(cat "$out/report.md")"
 check 64 rerun no_such_check
 said "there is no check 'no_such_check'; there are: smoke_Queue"
 

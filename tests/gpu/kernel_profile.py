@@ -3,6 +3,7 @@
 
 Usage: kernel_profile.py --metrics FILE   the counters to ask for, as far as FILE (`ncu --query-metrics`) has them
        kernel_profile.py --kernels        a regular expression of the kernels that are counted
+       kernel_profile.py --times FILE     time and launches by kernel, of ncu's table FILE
 """
 import csv
 import json
@@ -151,6 +152,9 @@ def main():
         print(",".join(known_metrics(Path(sys.argv[2]).read_text(errors="replace"))))
     elif sys.argv[1:] == ["--kernels"]:
         print("|".join(each["kernel"] for each in json.loads(GOALS.read_text())["counted"]))
+    elif sys.argv[1:2] == ["--times"]:
+        for record in timeline_records(Path(sys.argv[2]), 1):
+            print(f"{record['ms']:9.3f} ms {record['percent']:6.2f} % {record['launches']:5} launches  {record['kernel']}")
     else:
         print(__doc__)
         return 64

@@ -1,10 +1,12 @@
 # shellcheck shell=bash disable=SC2034,SC2154
 # Part of check.sh: the checks of each part, in their order, and how long each may take.
 
-declare -A part_seconds=([smoke]=240 [speed]=420 [depth]=480 [peers]=540)
+declare -A part_seconds=([smoke]=240 [speed]=420 [depth]=480 [networks]=480 [peers]=540)
 smoke_case_seconds=10
 
 device_test() { check gpu "$1" "$2" "$bin/gpu.device_test" --gtest_filter="$3"; }
+# The same by eight processes at once.
+device_suite() { shards[$1]=8; device_test "$@"; }
 bench() { check gpu "bench_$1" "$2" "$bin/gpu_bench" "${@:3}"; }
 # One of the whole-program cases of training.sh.
 training() { ANYORDER_CPU_CURVES=$curves check "$1" "$2" "$3" bash "$here/training.sh" "$bin" "$work/runs" "$2"; }
@@ -56,21 +58,48 @@ speed() {
 }
 profile() { check gpu "$1" "$2" bash "$here/profile.sh" "${1#ncu_}" "$bin" "$work" "$(find_tool ncu)" $(($2 - 10)); }
 
+# What takes seconds comes first.
 depth() {
-  device_test production_attention 120 'ProductionAttentionTest.RingAgreesWithGeneral'
-  device_test production_bits 60 'ProductionAttentionTest.SameBitsOver20Runs:GemmRepeatTest.*'
-  device_test model_gradients 90 'ModelTest.*'
-  device_test backend_suite 60 'Device/*'
-  device_test attention 60 'AttentionTest.*'
-  training gpu repeat 60
-  training gpu resume 60
-  training gpu ranks 40
-  training gpu nccl 40
   sanitizer racecheck SmallAttentionTest 60
   sanitizer synccheck SmallAttentionTest 30
   sanitizer initcheck SmallAttentionTest 40
+  training gpu repeat 60
+  training gpu ranks 40
+  training gpu nccl 40
   training any starts_without_driver 20
   training any no_device 30
+  device_test production_attention 120 'ProductionAttentionTest.RingAgreesWithGeneral'
+  device_test production_bits 60 'ProductionAttentionTest.SameBitsOver20Runs:GemmRepeatTest.*'
+  device_test model_gradients 90 'ModelTest.*'
+  training gpu resume 60
+  device_suite backend_suite 120 'Device/*'
+  device_suite attention 120 'AttentionTest.*'
+  after_failures
+}
+
+# Networks that are not XLNet, ours and their peers at the same shapes. `network NAME CONFIG LANES
+# VOCAB [OPTION...]` is a step of ours; `peer NAME LANES FORM...` one of transformers'.
+networks() {
+  local python=("${given[@]}" python3 "$root/tests/bench/peers/networks_gpu.py")
+  network() { bench "step_$1" 60 --groups steps --config "$root/$2" --vocab "$4" --samples 8 --set "train.micro_batch_size=$3,train.global_batch_size=$3${5:+,$5}"; }
+  peer() { check gpu "peer_$1_$3" 90 "${python[@]}" step "$1" --batch "$2" --forms "$3"; }
+  bench ceilings_again 30 --groups ceilings
+  bench plain 60 --groups plain --samples 5
+  check gpu peer_attention 60 "${python[@]}" attention
+  network llama-1.1b tests/gpu/llama-1.1b.toml 8 32000
+  peer llama-1.1b 8 eager
+  network qwen3-0.6b-diffusion configs/qwen3-0.6b-diffusion.toml 8 151936
+  peer qwen3-0.6b 8 eager
+  network gpt-base configs/gpt-base.toml 32 32000
+  peer gpt-base 32 eager
+  network bert-base configs/bert-base.toml 32 32000 objective.next_sentence=false
+  peer bert-base 32 eager
+  network mdlm-small configs/mdlm-small.toml 16 32000
+  network llada-8b configs/llada-8b.toml 2 126464 model.num_layers=4
+  peer llada-8b-4-layers 2 eager
+  profile ncu_timeline_llama 60
+  peer llama-1.1b 8 compile
+  peer qwen3-0.6b 8 compile
   after_failures
 }
 
@@ -105,12 +134,12 @@ run_part() {
 rerun() {
   local each name end=$((started + $1 - report_seconds))
   is_listing=yes
-  for each in smoke speed depth peers; do $each; done
+  for each in smoke speed depth networks peers; do $each; done
   is_listing=""
   for name in "${names[@]}"; do
     [[ " ${known[*]} " == *" $name "* ]] || give_up 64 "there is no check '$name'; there are: ${known[*]}"
   done
-  for each in smoke speed depth peers; do
+  for each in smoke speed depth networks peers; do
     begin_part $each $((end > SECONDS ? end - SECONDS : 0))
     $each
   done

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # One profile by Nsight Compute; report.py reads logs/ncu_WHAT.csv. Clocks stay as they are.
 #
-# Usage: profile.sh counters|timeline BIN_DIR WORK_DIR NCU SECONDS exit status 0 passed, 1 failed,
-# 77 skipped; the last line says why
-#   counters hardware counters of the kernels that goals.json has counts of, one launch for each
-#   launch shape
+# Usage: profile.sh counters|timeline|timeline_llama BIN_DIR WORK_DIR NCU SECONDS
+# Exit status 0 passed, 1 failed, 77 skipped; the last line says why.
+#   counters  hardware counters of the kernels that goals.json has counts of, one launch for each
+#             launch shape
 #   timeline  the duration of every kernel of one step of XLNet-Large, in their order
+#   timeline_llama  the same of llama-1.1b.toml, as a table by kernel in the log
 set -u
 what=$1 bin=$2 work=$3 ncu=$4 seconds=$5
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -47,6 +48,10 @@ timeline)
   echo "{\"timeline_lanes\": $lanes}"
   profile --profile-from-start off --cache-control none --metrics gpu__time_duration.sum "$bin/gpu_bench" --groups step_once --batches $lanes --sizes large
   status=$? ;;
+timeline_llama)
+  profile --profile-from-start off --cache-control none --metrics gpu__time_duration.sum "$bin/gpu_bench" --groups step_once --config "$here/llama-1.1b.toml"
+  status=$?
+  python3 "$here/kernel_profile.py" --times "$table" ;;
 esac
 
 count_rows

@@ -8,7 +8,7 @@ mark=anyorder-check-$$-$RANDOM   # in the environment of all that a check starts
 known=() failed=() suspects=()   # names of checks: all, those that failed, those that failed right after another one had crashed
 is_listing=""                    # checks are only listed, not run
 crashed=""                       # the check that crashed, until one passes
-declare -A limits
+declare -A limits shards  # by names of checks: seconds; how many processes share its cases, if several
 
 # begin_part NAME SECONDS: the checks that follow belong to it, and have so long together.
 begin_part() {
@@ -99,6 +99,7 @@ check() {
 run_check() {
   local name=$1 limit=$2 begun=$SECONDS status
   shift 2
+  [ -z "${shards[$name]:-}" ] || set -- bash "$here/shards.sh" "${shards[$name]}" "$@"
   run_limited "$name" "$limit" "$work/logs/$name.log" "$@"
   status=$?
   record "$name" $status $((SECONDS - begun)) "$limit"

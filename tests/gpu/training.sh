@@ -55,9 +55,9 @@ expect_same_state() {
   [ -n "$one" ] && [ "$one" = "$two" ] || fail "$1 ends in ${one:-no state}, $2 in ${two:-no state}"
   echo "$1 and $2 end in $one"
 }
-# median_ms METRICS FIRST: of the times of steps from line FIRST on.
+# median_ms METRICS FIRST [KEY]: of the times of steps, or of their part KEY, from line FIRST on.
 median_ms() {
-  sed -n "$2,\$"'s/.*"step_ms":\([0-9.]*\).*/\1/p' "$1" | sort -g | awk '{ times[NR] = $1 } END { if (NR == 0) exit 1; print times[int((NR + 1) / 2)] }'
+  sed -n "$2,\$"'s/.*"'"${3:-step_ms}"'":\([0-9.]*\).*/\1/p' "$1" | sort -g | awk '{ times[NR] = $1 } END { if (NR == 0) exit 1; print times[int((NR + 1) / 2)] }'
 }
 # steps_of_seconds SECONDS METRICS: how many steps such a run does in that time; a multiple of ten
 # from 40 to 6000.
@@ -68,13 +68,18 @@ steps_of_seconds() {
     print (steps < 40 ? 40 : steps > 6000 ? 6000 : steps)
   }'
 }
-# report_speed NAME RUN LANES TOKENS: the median of the run's later steps, as the report reads it.
+# report_speed NAME RUN LANES TOKENS: the median of the run's later steps, as the report reads it,
+# and of the parts that a step's time goes to.
 report_speed() {
-  local ms
+  local ms part
   ms=$(median_ms "$2/metrics.jsonl" 5) || fail "$2/metrics.jsonl has no times of steps"
   awk -v name="$1" -v lanes="$3" -v tokens="$4" -v ms="$ms" 'BEGIN {
     printf "{\"name\": \"%s\", \"shape\": \"B%d T%d\", \"value\": %.0f, \"unit\": \"tokens/s\", \"ms\": %.4g}\n", name, lanes, tokens, lanes * tokens * 1000 / ms, ms
   }'
+  for part in data_wait_ms compute_ms reduce_ms optimizer_ms; do
+    ms=$(median_ms "$2/metrics.jsonl" 5 $part) || fail "$2/metrics.jsonl has no $part"
+    echo "{\"name\": \"$1_${part%_ms}\", \"shape\": \"B$3 T$4\", \"value\": $ms, \"unit\": \"ms\"}"
+  done
 }
 # curves COMMAND...: of loss_curve.py, with the build, text and configuration that curves belong to.
 curves() { python3 "$here/loss_curve.py" "$1" "$curves" --bin "$bin" --config "$config" --text "$text" "${@:2}"; }

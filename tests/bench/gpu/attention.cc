@@ -1,4 +1,4 @@
-// Both streams of XLNet's attention at the pretraining shape.
+// Both streams of XLNet's attention at the pretraining shape, and plain attention.
 
 #include <map>
 #include <memory>
@@ -85,6 +85,21 @@ void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double
   bench.Measure({"attention_backward" + suffix, shape, Work::kFlops, kBackwardUnits * unit}, sets,
                 backward);
   MeasurePasses(bench, problems, suffix, shape, unit);
+}
+
+void MeasurePlainAttention(Bench& bench, const PlainSize& size, int64_t batch) {
+  const AttentionProblem problem(bench.backend(), size, batch);
+  const auto length = static_cast<double>(size.length);
+  const double pairs = size.is_causal ? length * (length + 1) / 2 : length * length;
+  const double product = 2.0 * pairs * static_cast<double>(batch * size.heads * size.head_dim);
+  const std::string name = absl::StrCat("plain_d", size.head_dim, "_t", size.length,
+                                        size.is_causal ? "_causal" : "_both");
+  const std::string shape = absl::StrCat("B", batch, " H", size.heads, " KV", size.kv_heads, " D",
+                                         size.head_dim, " T", size.length);
+  bench.Measure({name + "_forward", shape, Work::kFlops, kPlainForwardProducts * product}, 1,
+                [&](size_t) { bench.backend().AttentionForward(problem.forward(), {}); });
+  bench.Measure({name + "_backward", shape, Work::kFlops, kPlainBackwardProducts * product}, 1,
+                [&](size_t) { bench.backend().AttentionBackward(problem.backward(), {}); });
 }
 
 }  // namespace anyorder::bench

@@ -42,16 +42,34 @@ AttentionCase DrawCase(const XlnetSize& size, int64_t batch) {
   return drawn;
 }
 
+AttentionCase PlainCase(const PlainSize& size, int64_t batch) {
+  AttentionCase drawn;
+  drawn.biases = drawn.segments = false;
+  Slots slots;
+  for (int32_t i = 0; i < size.length; ++i) slots.Add(i, size.is_causal ? i : 0);
+  for (int64_t lane = 0; lane < batch; ++lane) drawn.AddLane(slots, {}, slots);
+  drawn.Finish(size.heads, size.head_dim, /*tables=*/0);
+  drawn.shape.num_kv_heads = size.kv_heads;
+  return drawn;
+}
+
 }  // namespace
 
 AttentionProblem::AttentionProblem(kernels::Backend& backend, const XlnetSize& size, int64_t batch,
+                                   double dropout, ProblemValues values)
+    : AttentionProblem(backend, DrawCase(size, batch), dropout, values) {}
+
+AttentionProblem::AttentionProblem(kernels::Backend& backend, const PlainSize& size, int64_t batch)
+    : AttentionProblem(backend, PlainCase(size, batch), /*dropout=*/0, ProblemValues::kBf16) {}
+
+AttentionProblem::AttentionProblem(kernels::Backend& backend, const AttentionCase& drawn,
                                    double dropout, ProblemValues values)
     : backend_(backend),
       values_(values),
       dtype_(values == ProblemValues::kBf16 ? DType::kBFloat16 : DType::kFloat32),
       memory_(backend) {
-  SetCase(DrawCase(size, batch), dropout);
-  SetTensors();
+  SetCase(drawn, dropout);
+  SetTensors(drawn);
   SetPlan();
 }
 
@@ -73,37 +91,42 @@ void AttentionProblem::SetCase(const AttentionCase& drawn, double dropout) {
   in_.dropout = kernels::MakeDropout(1, 2, 3, dropout);
 }
 
-void AttentionProblem::SetTensors() {
+void AttentionProblem::SetTensors(const AttentionCase& drawn) {
   const kernels::AttentionShape& s = in_.shape;
   const int64_t width = s.model_dim();
   const Shape rows{s.num_rows(), width};
-  const Shape keys{s.batch_size, s.num_keys, width};
-  const Shape tables{s.num_tables, s.num_distances, width};
+  const Shape keys{s.batch_size, s.num_keys, s.keys_dim()};
   in_.q = Random(rows, 1);
   in_.k = Random(keys, 2);
   in_.v = Random(keys, 3);
-  in_.relative = Random(tables, 4);
-  in_.content_bias = Random({width}, 5, 0.1);
-  in_.position_bias = Random({width}, 6, 0.1);
-  in_.segment_bias = Random({width}, 7, 0.1);
-  in_.segment_embedding = Random({2, width}, 8, 0.1);
-  forward_.in = in_;
   forward_.out = memory_.Tensor(dtype_, rows);
   forward_.lse = memory_.Tensor(DType::kFloat32, {s.num_rows(), s.num_heads});
-  backward_.in = in_;
   backward_.out = forward_.out;
   backward_.lse = forward_.lse;
   backward_.dout = Random(rows, 9);
   backward_.dq = memory_.Tensor(dtype_, rows);
   backward_.dk = memory_.Tensor(dtype_, keys);
   backward_.dv = memory_.Tensor(dtype_, keys);
-  backward_.drelative = memory_.Tensor(dtype_, tables);
-  backward_.dcontent_bias = memory_.Tensor(DType::kFloat32, {width});
-  backward_.dposition_bias = memory_.Tensor(DType::kFloat32, {width});
-  backward_.dsegment_bias = memory_.Tensor(DType::kFloat32, {width});
-  backward_.dsegment_embedding = memory_.Tensor(DType::kFloat32, {2, width});
   backward_.workspace =
       memory_.Tensor(DType::kUint8, {backend_.AttentionBackwardWorkspaceBytes(s, dtype_)});
+  if (s.num_tables > 0) {
+    const Shape tables{s.num_tables, s.num_distances, width};
+    in_.relative = Random(tables, 4);
+    in_.position_bias = Random({width}, 6, 0.1);
+    backward_.drelative = memory_.Tensor(dtype_, tables);
+    backward_.dposition_bias = memory_.Tensor(DType::kFloat32, {width});
+  }
+  if (drawn.biases) {
+    in_.content_bias = Random({width}, 5, 0.1);
+    backward_.dcontent_bias = memory_.Tensor(DType::kFloat32, {width});
+  }
+  if (drawn.segments) {
+    in_.segment_bias = Random({width}, 7, 0.1);
+    in_.segment_embedding = Random({2, width}, 8, 0.1);
+    backward_.dsegment_bias = memory_.Tensor(DType::kFloat32, {width});
+    backward_.dsegment_embedding = memory_.Tensor(DType::kFloat32, {2, width});
+  }
+  forward_.in = backward_.in = in_;
 }
 
 // Ahead, as a network's layers share it.

@@ -1,4 +1,4 @@
-// XLNet's attention at a pretraining shape, in device memory.
+// Attention at training shapes, in device memory.
 
 #pragma once
 
@@ -16,21 +16,34 @@ namespace anyorder::bench {
 // (tests/testing/dithered.h).
 enum class ProblemValues { kBf16, kBf16InFp32, kDitheredInFp32 };
 
-// Both streams of `batch` lanes in both reading directions, as XLNet's sampler draws them, with a
-// plan made ahead, as a network's layers share it. Where backward begins, out and lse are those of
-// the last forward. Numbers are random and the same for all kinds of values.
+// One stream over its own keys with neither bias nor position term, as networks of Llama's kind
+// have it.
+struct PlainSize {
+  int64_t heads = 32;
+  int64_t kv_heads = 8;
+  int64_t head_dim = 64;
+  int64_t length = 2048;
+  bool is_causal = true;
+};
+
+// `batch` lanes with a plan made ahead, as a network's layers share it. Where backward begins, out
+// and lse are those of the last forward. Numbers are random and the same for all kinds of values.
 class AttentionProblem {
  public:
+  // XLNet's, both streams and both reading directions, as its sampler draws them.
   AttentionProblem(kernels::Backend& backend, const XlnetSize& size, int64_t batch, double dropout,
                    ProblemValues values = ProblemValues::kBf16);
+  AttentionProblem(kernels::Backend& backend, const PlainSize& size, int64_t batch);
 
   const kernels::AttentionForwardArgs& forward() const { return forward_; }
   const kernels::AttentionBackwardArgs& backward() const { return backward_; }
   const kernels::AttentionPlan& plan() const { return plan_; }
 
  private:
+  AttentionProblem(kernels::Backend& backend, const kernels::testing::AttentionCase& drawn,
+                   double dropout, ProblemValues values);
   void SetCase(const kernels::testing::AttentionCase& drawn, double dropout);
-  void SetTensors();
+  void SetTensors(const kernels::testing::AttentionCase& drawn);
   void SetPlan();
   TensorView Random(Shape shape, uint64_t seed, double deviation = 1.0);
 

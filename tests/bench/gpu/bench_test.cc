@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <cstdlib>
 #include <set>
 #include <sstream>
 #include <string>
+#include <vector>
 
+#include "core/train/run/config_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/bench/gpu/cases.h"
 #include "tests/emulated_gpu/runtime.h"
@@ -75,6 +78,47 @@ TEST_F(GpuBenchTest, MeasuresCeilingsFirstAndSharesOfThem) {
                        "layernorm_backward", "step_large_b1", "sum_of_squares"}));
   for (const char* const key : {"\"share_of_ceiling\": ", "\"ms_a_lane\": "})
     EXPECT_NE(out_.str().find(key), std::string::npos) << key;
+}
+
+// Heads of both kernels' kinds, both directions of reading.
+TEST_F(GpuBenchTest, MeasuresPlainAttention) {
+  Bench bench = MakeBench();
+  MeasurePlainAttention(bench, {.heads = 4, .kv_heads = 2, .head_dim = 64, .length = 16}, 2);
+  MeasurePlainAttention(
+      bench, {.heads = 2, .kv_heads = 1, .head_dim = 128, .length = 8, .is_causal = false}, 1);
+  EXPECT_EQ(Names(), (std::multiset<std::string>{
+                         "plain_d128_t8_both_backward", "plain_d128_t8_both_forward",
+                         "plain_d64_t16_causal_backward", "plain_d64_t16_causal_forward"}));
+}
+
+// The networks of check.sh's part `networks`, each smaller.
+TEST_F(GpuBenchTest, MeasuresStepsOfConfigurations) {
+  const char* const source = std::getenv("ANYORDER_SOURCE");
+  const std::string root = source != nullptr ? source : ".";
+  const std::vector<std::string> smaller = {
+      "model.num_layers=1",       "model.model_dim=16",       "model.num_heads=2",
+      "model.head_dim=8",         "model.ffn_dim=24",         "sampling.seq_len=16",
+      "train.micro_batch_size=2", "train.global_batch_size=2"};
+  std::multiset<std::string> expected;
+  for (const std::string name :
+       {"tests/gpu/llama-1.1b", "configs/qwen3-0.6b-diffusion", "configs/gpt-base",
+        "configs/bert-base", "configs/mdlm-small", "configs/llada-8b"}) {
+    std::vector<std::string> keys = smaller;
+    if (name.find("llama") != std::string::npos || name.find("qwen") != std::string::npos)
+      keys.push_back("model.num_kv_heads=1");
+    if (name.find("bert") != std::string::npos) {
+      keys.insert(keys.end(), {"sampling.reuse_len=8", "sampling.num_predict=4",
+                               "objective.next_sentence=false"});
+    }
+    const auto config = LoadRunConfig(root + "/" + name + ".toml", keys);
+    ASSERT_TRUE(config.ok()) << config.status();
+    Bench bench = MakeBench();
+    const absl::Status step = MeasureStep(bench, name, *config, 70);
+    ASSERT_TRUE(step.ok()) << step;
+    expected.insert("step_" + name);
+  }
+  EXPECT_EQ(Names(), expected);
+  EXPECT_NE(out_.str().find("\"shape\": \"B2 T16 V70\""), std::string::npos) << out_.str();
 }
 
 // The median of samples, and buffers in turn.

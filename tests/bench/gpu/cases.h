@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "absl/status/status.h"
 
 #include "core/objective/objective.h"
+#include "core/train/run/run_config.h"
+#include "tests/bench/gpu/attention_problem.h"
 #include "tests/bench/gpu/counts.h"
 #include "tests/bench/gpu/measure.h"
 
@@ -32,6 +35,8 @@ void MeasureGemms(Bench& bench, const XlnetSize& size, int64_t batch);
 // apart. The goals' names are for kGoalBatch.
 inline constexpr int64_t kGoalBatch = 64;
 void MeasureAttention(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
+// Forward and backward of `batch` lanes of plain attention, as "plain_d64_t2048_causal_forward".
+void MeasurePlainAttention(Bench& bench, const PlainSize& size, int64_t batch);
 // Everything that is bound by memory: LayerNorm, GELU, the classifier, the table's gradient, AdamW
 // over all parameters.
 void MeasureRows(Bench& bench, const XlnetSize& size, int64_t batch, double dropout);
@@ -45,5 +50,9 @@ struct ProfilerMarks {
 // includes the profiler's.
 absl::Status MeasureStep(Bench& bench, const XlnetSize& size, int64_t batch, double dropout,
                          const ProfilerMarks* marks = nullptr);
+// The same of one microbatch of a run's configuration, as "step_NAME" or "step_once_NAME", with
+// `vocab` tokens: of the text that the run would read there is none.
+absl::Status MeasureStep(Bench& bench, const std::string& name, const RunConfig& config,
+                         int64_t vocab, const ProfilerMarks* marks = nullptr);
 
 }  // namespace anyorder::bench

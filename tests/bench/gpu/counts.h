@@ -44,6 +44,10 @@ constexpr double VisibleFraction(const XlnetSize& s) {
 constexpr double AttentionUnit(const XlnetSize& s) {
   return 2.0 * static_cast<double>(s.rows() * s.keys() * s.model_dim) * VisibleFraction(s);
 }
+// Attention without a position term needs two (scores, values) and, as its implementations count
+// backward, five: the scores are computed again.
+inline constexpr double kPlainForwardProducts = 2;
+inline constexpr double kPlainBackwardProducts = 5;
 inline constexpr double kForwardUnits = 3;
 inline constexpr double kBackwardUnits = 6;
 
