@@ -67,6 +67,7 @@ struct SamplingConfig {
   SpanKind spans = SpanKind::kSubword;
   bool functional_targets = true;
   bool bidirectional = true;
+  bool lane_cells = false;
   bool hide_documents = false;
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
@@ -127,6 +128,10 @@ struct SamplingConfig {
         "avoid them, so that exactly num_predict targets remain.",
         kHalves);
     visit("bidirectional", self.bidirectional, "Half of the lanes read the text backwards.",
+          kCommon);
+    visit("lane_cells", self.lane_cells,
+          "The lanes' streams are whole cells of the text, 4,096 at most, as in runs whose "
+          "config.toml lacks this key; false: even parts.",
           kCommon);
     visit(
         "hide_documents", self.hide_documents,

@@ -112,34 +112,12 @@ absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& direct
   ASSIGN_OR_RETURN(ShardIndex shards, ShardIndex::Open(*options.fs, directory, index));
   std::unique_ptr<Dataset> dataset(
       new Dataset(directory, std::move(index), std::move(shards), options));
-  RETURN_IF_ERROR(dataset->LoadLanes());
   if (dataset->index_.examples) {
     ASSIGN_OR_RETURN(dataset->examples_,
                      StoredExamples::Open(*options.fs, directory, dataset->index_, *dataset));
   }
   if (options.verify) RETURN_IF_ERROR(dataset->Verify());
   return dataset;
-}
-
-// At most 4096 rows each, so that they are kept.
-absl::Status Dataset::LoadLanes() {
-  ASSIGN_OR_RETURN(
-      const StoredFile file,
-      StoredFile::Open(fs_, absl::StrCat(directory_, "/", index_.lanes.file), index_.lanes.bytes));
-  RETURN_IF_ERROR(file.CheckDigest(index_.lanes.digest));
-  const uint64_t bytes = 2 * sizeof(uint64_t) * index_.num_lane_cells;
-  for (const auto& [name, offset, cells] :
-       {std::tuple{kLanesForward, index_.lanes_forward, &forward_cells_},
-        std::tuple{kLanesBackward, index_.lanes_backward, &backward_cells_}}) {
-    if (bytes > file.size() || offset > file.size() - bytes) {
-      return DataLoss("'", file.path(), "' has ", file.size(), " bytes, too few for the ", bytes,
-                      " of '", name, "' at byte ", offset, " that ", kIndexFile,
-                      " lists; restore it or prepare the data again");
-    }
-    cells->resize(2 * index_.num_lane_cells);
-    RETURN_IF_ERROR(file.ReadAt(offset, cells->data(), bytes));
-  }
-  return absl::OkStatus();
 }
 
 VocabularyIds Dataset::vocabulary() const {
@@ -229,29 +207,6 @@ absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) c
 
 absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
   return ReadBits(kDocumentBits, begin, end, out);
-}
-
-absl::StatusOr<LaneRange> Dataset::ReadLaneRange(int64_t stream, int64_t num_streams,
-                                                 bool backward) const {
-  ANYORDER_CHECK(stream >= 0 && stream < num_streams) << stream << " of " << num_streams;
-  const auto num_cells = static_cast<int64_t>(index_.num_lane_cells);
-  const int64_t first_cell = stream * num_cells / num_streams;
-  const int64_t end_cell = (stream + 1) * num_cells / num_streams;
-  if (first_cell == end_cell) return LaneRange{};
-  // Rows {begin, end} of the stream's first cell in the table's own order, and of its last. Cells
-  // of the backward table run from the corpus's end, so there the last cell comes first.
-  const std::vector<uint64_t>& cells = backward ? backward_cells_ : forward_cells_;
-  const uint64_t* first = &cells[2 * first_cell];
-  const uint64_t* last = &cells[2 * (end_cell - 1)];
-  if (backward) std::swap(first, last);
-  const LaneRange range = {.begin = static_cast<int64_t>(first[0]),
-                           .end = static_cast<int64_t>(last[1])};
-  if (range.begin < 0 || range.begin > range.end || range.end > num_tokens()) {
-    return DataLoss("'", directory_, "/", index_.lanes.file, "' cells ", first_cell, " to ",
-                    end_cell - 1, " hold tokens ", range.begin, " to ", range.end, " of ",
-                    num_tokens(), "; prepare the data again");
-  }
-  return range;
 }
 
 std::string Dataset::CurrentRead() const {

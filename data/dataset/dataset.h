@@ -1,6 +1,6 @@
 // A prepared dataset (FORMAT.md), open for reading: one logical stream of tokens over many shards.
 //
-// Opening checks that the directory belongs together: index, tokenizer, lanes, labelled examples. A
+// Opening checks that the directory belongs together: index, tokenizer, labelled examples. A
 // shard is opened when the first of its tokens is wanted, and its length and metadata are checked
 // then: a rank reads from lanes / shards of them, and 10^12 tokens have more shards than a process
 // may open or map. The tokens are read and checked in chunks of 64 KiB, so that nothing is handed
@@ -60,8 +60,6 @@ class Dataset : public TextSource {
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
   // 1 at the first token of each document.
   absl::Status ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const;
-  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
-                                          bool backward) const override;
   // The labelled examples that the text is, null for plain text.
   const StoredExamples* examples() const override { return examples_.get(); }
   std::string CurrentRead() const override;
@@ -80,7 +78,6 @@ class Dataset : public TextSource {
 
   Dataset(std::string directory, DatasetIndex index, ShardIndex shards,
           const DatasetOptions& options);
-  absl::Status LoadLanes();
   std::string ShardPath(uint64_t shard) const;
   absl::StatusOr<Shard> OpenShard(uint64_t shard) const;
   absl::StatusOr<std::shared_ptr<const Chunk>> GetChunk(uint64_t shard, ShardArray array,
@@ -97,7 +94,6 @@ class Dataset : public TextSource {
   FileSystem& fs_;
   mutable LruCache<uint64_t, Shard> shards_;
   mutable LruCache<ChunkKey, Chunk> chunks_;
-  std::vector<uint64_t> forward_cells_, backward_cells_;  // rows of lanes.h5, {begin, end} each
   std::unique_ptr<StoredExamples> examples_;
   mutable Mutex reads_mutex_;
   mutable std::multiset<std::string> reads_ ABSL_GUARDED_BY(reads_mutex_);  // under way

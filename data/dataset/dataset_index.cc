@@ -27,12 +27,6 @@ constexpr std::pair<const char*, uint64_t DatasetIndex::*> kIntegerFields[] = {
     {"vocab_size", &DatasetIndex::vocab_size},
 };
 
-constexpr std::pair<const char*, uint64_t DatasetIndex::*> kLaneFields[] = {
-    {"num_cells", &DatasetIndex::num_lane_cells},
-    {"forward", &DatasetIndex::lanes_forward},
-    {"backward", &DatasetIndex::lanes_backward},
-};
-
 constexpr std::pair<const char*, std::string DatasetIndex::*> kStringFields[] = {
     {"tokenizer_digest", &DatasetIndex::tokenizer_digest},
     {"corpus_digest", &DatasetIndex::corpus_digest},
@@ -56,7 +50,7 @@ void ReadFileEntry(const Json* object, DatasetFile& entry, Reader& parent) {
   reader("bytes", entry.bytes);
   if (entry.file.empty() || entry.file.find('/') != std::string::npos) reader.Note("file");
   if (!reader.bad().empty())
-    parent.Note(absl::StrCat("shards, lanes, tokenizer or examples: ", reader.bad()));
+    parent.Note(absl::StrCat("shards, tokenizer or examples: ", reader.bad()));
 }
 
 // Every tokenizer has an id for the end of a document; it may lack the others.
@@ -108,12 +102,6 @@ std::string ReadMembers(const Json& root, DatasetIndex& index) {
   if (const Json* ids = Require(root, "vocab_ids", reader))
     ReadVocabIds(*ids, index.vocab_ids, reader);
   if (root.contains("declared")) reader("declared", index.declared);
-  if (const Json* lanes = Require(root, "lanes", reader)) {
-    ReadFileEntry(lanes, index.lanes, reader);
-    Reader lane_reader(*lanes);
-    for (const auto& [key, member] : kLaneFields) lane_reader(key, index.*member);
-    if (!lane_reader.bad().empty()) reader.Note(absl::StrCat("lanes.", lane_reader.bad()));
-  }
   ReadFileEntry(Require(root, "shards", reader), index.shards, reader);
   ReadFileEntry(Require(root, "tokenizer", reader), index.tokenizer, reader);
   if (const Json* examples = FindMember(root, "examples"))
@@ -134,7 +122,6 @@ std::string FindInconsistency(const DatasetIndex& index) {
   if (index.token_bytes != TokenBytes(index.vocab_size))
     return "token_bytes does not fit vocab_size";
   if (index.chunk_bytes != kChunkBytes) return "chunk_bytes is not 65536";
-  if (index.num_lane_cells != NumLaneCells(index.num_tokens)) return "lanes.num_cells is wrong";
   for (const auto& [key, member] : kVocabIdFields) {
     const int32_t id = index.vocab_ids.*member;
     if (id >= 0 && static_cast<uint64_t>(id) >= index.vocab_size)
@@ -175,13 +162,14 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   Json root = TryParseJson(*text);
   if (!root.is_object()) return damaged("not a JSON object");
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
-  if (root.value("format_version", Json()) != kFormatVersion) {
-    return FailedPrecondition(
-        "'", path, "' has format version ", root.value("format_version", Json()).dump(),
-        ", this program reads ", kFormatVersion,
-        "; prepare the same text again: anyorder-prep --input TEXT "
-        "--output NEW-FOLDER --vocab '",
-        directory, "/", kTokenizerFile, "', with the options under \"settings\"");
+  const Json version = root.value("format_version", Json());
+  if (version != kIndexVersion && version != kIndexVersion - 1) {
+    return FailedPrecondition("'", path, "' has format version ", version.dump(),
+                              ", this program reads ", kIndexVersion - 1, " and ", kIndexVersion,
+                              "; prepare the same text again: anyorder-prep --input TEXT "
+                              "--output NEW-FOLDER --vocab '",
+                              directory, "/", kTokenizerFile,
+                              "', with the options under \"settings\"");
   }
   DatasetIndex index;
   const std::string bad = ReadMembers(root, index);
@@ -196,15 +184,13 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
 }
 
 std::string SerializeDatasetIndex(const DatasetIndex& index) {
-  Json root{{"format", kFormatName}, {"format_version", kFormatVersion}};
+  Json root{{"format", kFormatName}, {"format_version", kIndexVersion}};
   for (const auto& [key, member] : kIntegerFields) root[key] = index.*member;
   for (const auto& [key, member] : kVocabIdFields) {
     if (index.vocab_ids.*member >= 0)
       root["vocab_ids"][key] = static_cast<uint32_t>(index.vocab_ids.*member);
   }
   root["shards"] = FileEntry(index.shards);
-  root["lanes"] = FileEntry(index.lanes);
-  for (const auto& [key, member] : kLaneFields) root["lanes"][key] = index.*member;
   root["tokenizer"] = FileEntry(index.tokenizer);
   if (!index.declared.empty()) root["declared"] = index.declared;
   if (index.examples) {

@@ -67,12 +67,7 @@ struct DatasetIndex {
   uint64_t chunk_bytes = 0;
   uint64_t vocab_size = 0;
   VocabIds vocab_ids;
-  uint64_t num_lane_cells = 0;
   DatasetFile shards;  // shards.idx (shard_index.h), which lists them
-  DatasetFile lanes;
-  // Where the first byte of each table is in the lanes' file.
-  uint64_t lanes_forward = 0;
-  uint64_t lanes_backward = 0;
   DatasetFile tokenizer;
   // Special ids and the size of the vocabulary that were declared and that its file does not tell:
   // "mask=126336 vocab_size=126464". Empty: all were read.

@@ -11,7 +11,8 @@
 
 namespace anyorder::data {
 
-inline constexpr uint64_t kFormatVersion = 3;
+inline constexpr uint64_t kFormatVersion = 3;  // of shards and of shards.idx
+inline constexpr uint64_t kIndexVersion = 4;   // of dataset.json; 3, which lists lanes.h5, is read
 inline constexpr char kFormatName[] = "anyorder-dataset";
 
 inline constexpr char kIndexFile[] = "dataset.json";
@@ -22,7 +23,6 @@ inline constexpr char kTokenizerFile[] = "spiece.model";
 inline constexpr char kOtherModelFile[] = "tokenizer.model";
 inline constexpr char kHuggingFaceFile[] = "tokenizer.json";
 inline constexpr char kDeclaredFile[] = "vocabulary.json";
-inline constexpr char kLanesFile[] = "lanes.h5";
 inline constexpr char kExamplesFile[] = "examples.bin";
 inline constexpr char kOriginsFile[] = "sources.jsonl";
 inline std::string ShardFileName(int64_t index) { return absl::StrFormat("shard-%05d.h5", index); }
@@ -43,10 +43,6 @@ inline constexpr const char* kShardArrayNames[] = {kTokens, kSentenceFlags, kDoc
 inline constexpr uint64_t kShardIndexHeaderBytes = 32;
 inline constexpr uint64_t kShardRecordBytes = 104;
 
-// Datasets of lanes.h5, uint64 [num_cells, 2].
-inline constexpr char kLanesForward[] = "lanes/forward";
-inline constexpr char kLanesBackward[] = "lanes/backward";
-
 // Attributes of the root group.
 inline constexpr char kAttrFormatVersion[] = "format_version";
 inline constexpr char kAttrShardIndex[] = "shard_index";
@@ -54,7 +50,6 @@ inline constexpr char kAttrFirstToken[] = "first_token";
 inline constexpr char kAttrNumTokens[] = "num_tokens";
 inline constexpr char kAttrChunkBytes[] = "chunk_bytes";
 inline constexpr char kAttrVocabSize[] = "vocab_size";
-inline constexpr char kAttrNumCells[] = "num_cells";
 inline constexpr char kAttrTokenizerDigest[] = "tokenizer_digest";
 inline constexpr char kAttrCorpusDigest[] = "corpus_digest";
 
@@ -68,9 +63,6 @@ inline constexpr uint64_t kChunkBytes = 64 << 10;
 inline constexpr uint64_t kDefaultShardTokens = 64 << 20;
 inline constexpr uint64_t kShardTokensMultiple = 64;
 
-inline constexpr uint64_t kMaxLaneCells = 4096;
-inline constexpr uint64_t kMinCellTokens = 64;
-
 // Bytes per token on disk.
 constexpr uint64_t TokenBytes(uint64_t vocab_size) { return vocab_size <= 65536 ? 2 : 4; }
 
@@ -80,18 +72,6 @@ constexpr uint64_t BitmapBytes(uint64_t num_tokens) { return (num_tokens + 7) / 
 
 constexpr uint64_t ShardArrayBytes(ShardArray array, uint64_t num_tokens, uint64_t token_bytes) {
   return array == kTokenIds ? num_tokens * token_bytes : BitmapBytes(num_tokens);
-}
-
-// G: the largest power of two up to kMaxLaneCells that leaves kMinCellTokens tokens in every cell.
-constexpr uint64_t NumLaneCells(uint64_t num_tokens) {
-  uint64_t cells = kMaxLaneCells;
-  while (cells > 1 && num_tokens / cells < kMinCellTokens) cells /= 2;
-  return cells;
-}
-
-// First token of cell g, 0 <= g <= num_cells. Written so that g * num_tokens cannot overflow.
-constexpr uint64_t LaneCellBegin(uint64_t g, uint64_t num_cells, uint64_t num_tokens) {
-  return g * (num_tokens / num_cells) + g * (num_tokens % num_cells) / num_cells;
 }
 
 }  // namespace anyorder::data

@@ -77,12 +77,6 @@ class ExampleSource {
   }
 };
 
-// Half open, in stream positions; of a backward lane, in positions of the reversed stream.
-struct LaneRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
 class TextSource {
  public:
   virtual ~TextSource() = default;
@@ -98,11 +92,6 @@ class TextSource {
   virtual absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const = 0;
   // 1 where the token's piece begins a word (a property of the piece, not of its place).
   virtual absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const = 0;
-
-  // What stream `stream` of `num_streams` holds, by the lane table of that direction. Empty if the
-  // corpus has fewer cells than num_streams. REQUIRES 0 <= stream < num_streams.
-  virtual absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
-                                                  bool backward) const = 0;
 
   // What the text consists of, if it is labelled examples; null for plain text.
   virtual const ExampleSource* examples() const { return nullptr; }

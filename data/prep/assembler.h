@@ -32,7 +32,7 @@ struct AssemblyDecisions {
 absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>& unit_paths,
                                                   const UnitOptions& options);
 
-// Second pass. Writes shards and lanes to `directory`, and returns `index` (StartIndex) with what
+// Second pass. Writes shards to `directory`, and returns `index` (StartIndex) with what
 // they hold. `is_start_piece` is indexed by id.
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
                                           const AssemblyDecisions& decisions,

@@ -461,7 +461,7 @@ class Preparation {
   absl::Status Summarize() {
     ASSIGN_OR_RETURN(summary_.index, ReadDatasetIndex(options_.output));
     const DatasetIndex& index = summary_.index;
-    summary_.dataset_bytes = index.lanes.bytes + index.tokenizer.bytes + index.shards.bytes;
+    summary_.dataset_bytes = index.tokenizer.bytes + index.shards.bytes;
     ASSIGN_OR_RETURN(const ShardIndex shards,
                      ShardIndex::Open(*FileSystem::Posix(), options_.output, index));
     for (uint64_t shard = 0; shard < shards.num_shards(); ++shard) {

@@ -196,34 +196,7 @@ absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
 absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
   if (filled_ > 0) RETURN_IF_ERROR(WriteShard());
   ASSIGN_OR_RETURN(index_.shards, StoreFile(directory_, kShardIndexFile, shards_.Finish()));
-  RETURN_IF_ERROR(WriteLanes());
   return index_;
-}
-
-absl::Status ShardWriter::WriteLanes() {
-  const uint64_t num_tokens = index_.num_tokens;
-  const uint64_t cells = index_.num_lane_cells = NumLaneCells(num_tokens);
-  std::vector<uint64_t> forward;
-  std::vector<uint64_t> backward;
-  for (uint64_t g = 0; g < cells; ++g) {
-    const uint64_t begin = LaneCellBegin(g, cells, num_tokens);
-    const uint64_t end = LaneCellBegin(g + 1, cells, num_tokens);
-    forward.insert(forward.end(), {begin, end});
-    backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
-  }
-  ASSIGN_OR_RETURN(Hdf5ImageWriter image, Hdf5ImageWriter::Create());
-  RETURN_IF_ERROR(AddGuarded(image, kLanesForward, 8, {cells, 2}, forward.data()));
-  RETURN_IF_ERROR(AddGuarded(image, kLanesBackward, 8, {cells, 2}, backward.data()));
-  RETURN_IF_ERROR(image.AddAttribute(kAttrFormatVersion, kFormatVersion));
-  RETURN_IF_ERROR(image.AddAttribute(kAttrNumTokens, num_tokens));
-  RETURN_IF_ERROR(image.AddAttribute(kAttrNumCells, cells));
-  RETURN_IF_ERROR(image.AddAttribute(kAttrTokenizerDigest, index_.tokenizer_digest));
-  RETURN_IF_ERROR(image.AddAttribute(kAttrCorpusDigest, index_.corpus_digest));
-  index_.lanes_forward = image.offsets().at(kLanesForward);
-  index_.lanes_backward = image.offsets().at(kLanesBackward);
-  ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  ASSIGN_OR_RETURN(index_.lanes, StoreFile(directory_, kLanesFile, bytes));
-  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

@@ -1,4 +1,4 @@
-// Writes the token stream as shards and lane tables (FORMAT.md).
+// Writes the token stream as shards (FORMAT.md).
 
 #pragma once
 
@@ -41,15 +41,13 @@ class ShardWriter {
   absl::Status AddSentence(absl::Span<const char> ids);
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();
-  // Writes the last shard, shards.idx and lanes.h5. Returns the index with num_tokens, shards and
-  // lanes.
+  // Writes the last shard and shards.idx. Returns the index with num_tokens and shards.
   absl::StatusOr<DatasetIndex> Finish();
 
  private:
   absl::Status Append(absl::Span<const char> ids, bool flag);
   absl::Status WriteShard();
   absl::Status StoreShard(Hdf5ImageWriter& image);
-  absl::Status WriteLanes();
 
   const std::string directory_;
   DatasetIndex index_;

@@ -42,7 +42,7 @@ bool IsDatasetFile(const std::string& name) {
       std::sscanf(name.c_str(), "shard-%d.h5", &index) == 1 && name == ShardFileName(index);
   constexpr std::string_view kOthers[] = {kIndexFile,      kShardIndexFile,  kTokenizerFile,
                                           kOtherModelFile, kHuggingFaceFile, kDeclaredFile,
-                                          kLanesFile,      kExamplesFile,    kOriginsFile};
+                                          kExamplesFile,   kOriginsFile};
   return is_shard || std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers);
 }
 

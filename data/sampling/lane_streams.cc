@@ -1,6 +1,7 @@
 #include "data/sampling/lane_streams.h"
 
 #include <array>
+#include <bit>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -80,24 +81,35 @@ std::vector<LanePlace> RunLayout(int64_t num_lanes, bool bidirectional) {
   return layout;
 }
 
-absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
-                                                   const std::vector<LanePlace>& layout) {
+int64_t StreamBegin(int64_t stream, int64_t num_streams, int64_t num_tokens, bool has_cells) {
+  const auto tokens = static_cast<uint64_t>(num_tokens);
+  auto part = static_cast<uint64_t>(stream);
+  auto parts = static_cast<uint64_t>(num_streams);
+  if (has_cells) {
+    // The largest power of two up to 4096 that leaves 64 tokens in every cell.
+    const uint64_t cells = std::clamp<uint64_t>(std::bit_floor(tokens / 64), 1, 4096);
+    part = part * cells / parts;
+    parts = cells;
+  }
+  // floor(part * tokens / parts), whose product may not fit.
+  return static_cast<int64_t>(part * (tokens / parts) + part * (tokens % parts) / parts);
+}
+
+std::vector<LaneStream> PlaceLanes(int64_t num_tokens, const std::vector<LanePlace>& layout,
+                                   bool has_cells) {
   int64_t num_streams = 0;
   for (const LanePlace& place : layout) num_streams = std::max(num_streams, place.stream + 1);
-  std::vector<LaneRange> ranges;
-  int64_t length = source.num_tokens();
-  for (const LanePlace& place : layout) {
-    ASSIGN_OR_RETURN(const LaneRange range,
-                     source.ReadLaneRange(place.stream, num_streams, place.backward));
-    ranges.push_back(range);
-    length = std::min(length, range.end - range.begin);
-  }
   std::vector<LaneStream> lanes;
-  for (size_t i = 0; i < layout.size(); ++i) {
-    // Backward ranges count from the corpus's end: position q is token num_tokens - 1 - q.
-    const int64_t begin =
-        layout[i].backward ? source.num_tokens() - ranges[i].begin - length : ranges[i].begin;
-    lanes.push_back({.begin = begin, .length = length, .backward = layout[i].backward});
+  int64_t shortest = num_tokens;
+  for (const LanePlace& place : layout) {
+    const int64_t begin = StreamBegin(place.stream, num_streams, num_tokens, has_cells);
+    const int64_t end = StreamBegin(place.stream + 1, num_streams, num_tokens, has_cells);
+    lanes.push_back({.begin = begin, .length = end - begin, .backward = place.backward});
+    shortest = std::min(shortest, end - begin);
+  }
+  for (LaneStream& lane : lanes) {
+    if (lane.backward) lane.begin += lane.length - shortest;
+    lane.length = shortest;
   }
   return lanes;
 }

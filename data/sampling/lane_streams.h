@@ -1,8 +1,7 @@
 // Which part of the corpus a lane reads, in which direction, and which pairs of segments it makes
 // of it.
 //
-// The corpus is cut into contiguous streams at the places that its lane tables say
-// (data/FORMAT.md).
+// The corpus is cut into contiguous streams, which together are all of it.
 
 #pragma once
 
@@ -41,11 +40,16 @@ struct LaneStream {
   friend bool operator==(const LaneStream&, const LaneStream&) = default;
 };
 
-// The streams of `layout`, whose num_streams is 1 + the largest stream in it. All get the length of
-// the shortest, so that lanes step together; a longer one loses its last tokens in the lane's
-// direction. DataLoss from the source.
-absl::StatusOr<std::vector<LaneStream>> PlaceLanes(const TextSource& source,
-                                                   const std::vector<LanePlace>& layout);
+// The first token of stream `stream` of `num_streams` of a corpus. With `has_cells` stream s has
+// the cells [s G / n, (s + 1) G / n) of the G that the corpus is cut into, or none; where n divides
+// G this changes nothing. REQUIRES 0 <= stream <= num_streams < 2^32.
+int64_t StreamBegin(int64_t stream, int64_t num_streams, int64_t num_tokens, bool has_cells);
+
+// The streams of `layout`, whose num_streams is 1 + the largest stream in it, of a corpus of
+// num_tokens. All get the length of the shortest, so that lanes step together; a longer one, by one
+// token if there are no cells, loses its last tokens in the lane's direction.
+std::vector<LaneStream> PlaceLanes(int64_t num_tokens, const std::vector<LanePlace>& layout,
+                                   bool has_cells);
 
 // A stream addressed in the lane's own order: position 0 is what the lane reads first, which for a
 // backward lane is the stream's last token. Borrows `source`.

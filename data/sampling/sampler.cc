@@ -56,6 +56,7 @@ class SlotWriter {
 
 class LaneSampler : public Sampler {
  public:
+  // An epoch is that of the first stream.
   LaneSampler(const TextSource& text, const SamplingConfig& config, SampleKind kind, uint64_t seed,
               const std::vector<LaneStream>& streams)
       : vocabulary_(text.vocabulary()),
@@ -64,12 +65,14 @@ class LaneSampler : public Sampler {
         seed_(seed),
         span_lengths_(config.max_span),
         advance_(kind == SampleKind::kContiguous ? config.seq_len : config.reuse_len),
-        steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1) {
+        steps_per_epoch_((streams[0].length - StreamNeed(config, kind)) / advance_ + 1),
+        tokens_per_lane_((steps_per_epoch_ - 1) * advance_ + StreamNeed(config, kind)) {
     for (const LaneStream& stream : streams) lanes_.emplace_back(text, stream);
   }
 
   bool IsBackward(int64_t lane) const override { return lanes_[lane].backward(); }
   int64_t steps_per_epoch() const override { return steps_per_epoch_; }
+  int64_t tokens_per_lane() const override { return tokens_per_lane_; }
 
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override {
     ANYORDER_CHECK(lane >= 0 && lane < static_cast<int64_t>(lanes_.size()) && step >= 0)
@@ -229,12 +232,13 @@ class LaneSampler : public Sampler {
   const SpanLengths span_lengths_;
   const int64_t advance_;
   const int64_t steps_per_epoch_;
+  const int64_t tokens_per_lane_;
   std::vector<LaneText> lanes_;
 };
 
 absl::Status TooShort(const TextSource& text, const SamplingConfig& config, SampleKind kind,
                       int64_t num_lanes) {
-  ASSIGN_OR_RETURN(const int64_t most, Sampler::MostLanes(text, config, kind, num_lanes));
+  const int64_t most = Sampler::MostLanes(text, config, kind, num_lanes);
   return FailedPrecondition(
       "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ",
       StreamNeed(config, kind), " tokens each; ",
@@ -252,15 +256,14 @@ void Update(StreamingDigest& digest, const std::vector<T>& values) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> Sampler::MostLanes(const TextSource& text, const SamplingConfig& config,
-                                           SampleKind kind, int64_t num_lanes) {
+int64_t Sampler::MostLanes(const TextSource& text, const SamplingConfig& config, SampleKind kind,
+                           int64_t num_lanes) {
   const int64_t need = StreamNeed(config, kind);
   const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
   int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
   for (; fitting > 0; fitting -= lanes_per_stream) {
-    ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
-                     PlaceLanes(text, RunLayout(fitting, config.bidirectional)));
-    if (streams[0].length >= need) break;
+    const std::vector<LanePlace> layout = RunLayout(fitting, config.bidirectional);
+    if (PlaceLanes(text.num_tokens(), layout, config.lane_cells)[0].length >= need) break;
   }
   return std::max<int64_t>(0, fitting);
 }
@@ -299,9 +302,27 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   }
   // More lanes than tokens cannot be placed.
   if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
-  ASSIGN_OR_RETURN(const std::vector<LaneStream> streams,
-                   PlaceLanes(text, RunLayout(num_lanes, config.bidirectional)));
+  const std::vector<LaneStream> streams =
+      PlaceLanes(text.num_tokens(), RunLayout(num_lanes, config.bidirectional), config.lane_cells);
   if (streams[0].length < StreamNeed(config, kind)) return TooShort(text, config, kind, num_lanes);
+  return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
+}
+
+absl::StatusOr<std::unique_ptr<Sampler>> Sampler::CreateWhole(const TextSource& text,
+                                                              const SamplingConfig& config,
+                                                              SampleKind kind, uint64_t seed) {
+  const bool is_text = kind != SampleKind::kExamples;
+  const int64_t lanes = is_text && config.bidirectional ? 2 : 1;
+  SamplingConfig whole = config;
+  if (!is_text) whole.bidirectional = false;
+  ASSIGN_OR_RETURN(std::unique_ptr<Sampler> sampler,
+                   Create(text, whole, kind, seed, lanes, WindowUse::kAll));
+  if (!is_text) return sampler;
+  const int64_t need = StreamNeed(config, kind);
+  const LaneStream all{0, text.num_tokens(), false}, last{text.num_tokens() - need, need, false};
+  const LaneStream all_back{0, text.num_tokens(), true}, last_back{0, need, true};
+  const std::vector<LaneStream> streams =
+      lanes == 1 ? std::vector{all, last} : std::vector{all, all_back, last, last_back};
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }
 

@@ -30,12 +30,19 @@ class Sampler {
                                                          SampleKind kind, uint64_t seed,
                                                          int64_t num_lanes,
                                                          WindowUse windows = WindowUse::kTraining);
+  // For reading everything once, by one lane in each direction that `config` asks for: lane 0, and
+  // with sampling.bidirectional 1, has all of the text; as many lanes after these have one step,
+  // the last that fits before the end of the text. Examples have one lane and no last step. Errors:
+  // as Create.
+  static absl::StatusOr<std::unique_ptr<Sampler>> CreateWhole(const TextSource& text,
+                                                              const SamplingConfig& config,
+                                                              SampleKind kind, uint64_t seed);
   virtual ~Sampler() = default;
 
   // The most lanes, up to `num_lanes`, that text is long enough for; 0: not even the fewest.
   // REQUIRES: not kExamples, which take any number.
-  static absl::StatusOr<int64_t> MostLanes(const TextSource& text, const SamplingConfig& config,
-                                           SampleKind kind, int64_t num_lanes);
+  static int64_t MostLanes(const TextSource& text, const SamplingConfig& config, SampleKind kind,
+                           int64_t num_lanes);
 
   // Step `step` of the run reads tokens [i, i + seq_len) of the lane's stream, i = (step mod
   // steps_per_epoch()) * A, where A is reuse_len (pairs; the tokens after the reuse part come from
@@ -46,6 +53,9 @@ class Sampler {
   virtual bool IsBackward(int64_t lane) const = 0;
   // Steps until every lane has read its stream once; then it starts over with fresh random choices.
   virtual int64_t steps_per_epoch() const = 0;
+  // Tokens that a lane reads of its stream in an epoch; the rest is too short for a step. 0 of
+  // examples.
+  virtual int64_t tokens_per_lane() const { return 0; }
   // Examples, or windows, that all lanes together read in an epoch; 0 of plain text.
   virtual int64_t num_examples() const { return 0; }
   // PassageWindows::num_cut_answers() of spans, else 0.

@@ -58,7 +58,7 @@ absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const Ru
   RunConfig config = defaults;
   std::string origin = "configuration of the imported run";
   if (!options.config.empty()) {
-    RunConfig base;
+    RunConfig base = RunConfig::ForNewRun();
     base.model = defaults.model;
     base.data = defaults.data;
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
@@ -146,7 +146,7 @@ bool GoesOnWithTask(const ImportOptions& options, const HfConfig& model) {
 // bias correction.
 // Weights of a class for a task go on with the task, unless another objective is asked for.
 RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig& model) {
-  RunConfig config;
+  RunConfig config = RunConfig::ForNewRun();
   config.model = model.model;
   config.optimizer.learning_rate = 2e-5;
   config.optimizer.warmup_steps = 1000;

@@ -275,8 +275,13 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   }
   const bool own_lanes = options.config.empty() && options.run_dir.empty();
   const int64_t lanes = own_lanes ? 2 : config.train.global_batch_size;
+  const int64_t streams = std::max<int64_t>(1, config.sampling.bidirectional ? lanes / 2 : lanes);
+  const int64_t length = text.num_tokens();
+  text.Lengthen(streams);
+  SamplingConfig sampling = config.sampling;
+  sampling.lane_cells = false;
   ASSIGN_OR_RETURN(const std::unique_ptr<data::Sampler> sampler,
-                   data::Sampler::Create(text, config.sampling, objective->sample_kind(),
+                   data::Sampler::Create(text, sampling, objective->sample_kind(),
                                          static_cast<uint64_t>(config.train.seed), lanes));
   if (options.lane < 0 || options.lane >= lanes)
     return InvalidArgument("--lane ", options.lane, ": must be in [0, ", lanes, ")");
@@ -286,7 +291,8 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   // The lane reads its `begin`th token where the text's first word is to be (for a backward lane:
   // the last one).
   const int64_t begin = step % sampler->steps_per_epoch() * shape.advance;
-  text.SetOrigin(sampler->IsBackward(options.lane) ? text.num_tokens() - begin : begin);
+  const int64_t stream_begin = options.lane % streams * length;
+  text.SetOrigin(stream_begin + (sampler->IsBackward(options.lane) ? length - begin : begin));
 
   Scene scene(shape);
   ASSIGN_OR_RETURN(scene.sample, sampler->Sample(options.lane, step));

@@ -147,10 +147,4 @@ absl::Status ShownText::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out)
   return absl::OkStatus();
 }
 
-absl::StatusOr<data::LaneRange> ShownText::ReadLaneRange(int64_t /*stream*/,
-                                                         int64_t /*num_streams*/,
-                                                         bool /*backward*/) const {
-  return data::LaneRange{.begin = 0, .end = num_tokens_};
-}
-
 }  // namespace anyorder::launcher

@@ -24,6 +24,8 @@ class ShownText : public data::TextSource {
   // x1, x2, ... in sentences of `sentence` tokens.
   static ShownText Numbered(int64_t num_tokens, int64_t sentence);
 
+  // So many times as long: as many streams of even length each have what there was.
+  void Lengthen(int64_t times) { num_tokens_ *= times; }
   // The first word comes at stream position `origin`, and the text repeats before and after.
   void SetOrigin(int64_t origin) { origin_ = origin; }
   // One labelled example of `task` (of `choices` choices), its texts consecutive words that leave
@@ -37,9 +39,6 @@ class ShownText : public data::TextSource {
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override;
   absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
-  // Every stream is the whole text: the lane decides on the random draws and the direction only.
-  absl::StatusOr<data::LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
-                                                bool backward) const override;
   const data::ExampleSource* examples() const override { return example_.get(); }
 
  private:

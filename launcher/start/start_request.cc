@@ -70,11 +70,12 @@ absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetInde
 // The configuration as it is asked for: file, imported model and --set put together.
 absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_config) {
   const RunDirectory paths(request.run_dir);
-  RunConfig base;
-  if (has_config && ImportedRun(request.run_dir).exists()) {
+  RunConfig base = RunConfig::ForNewRun();
+  if (has_config) {
+    ASSIGN_OR_RETURN(const RunConfig frozen, LoadRunConfig(paths.config, {}));
+    base.sampling.lane_cells = frozen.sampling.lane_cells;
     // A file for continued pretraining need not repeat what the weights say.
-    ASSIGN_OR_RETURN(const RunConfig imported, LoadRunConfig(paths.config, {}));
-    base.model = imported.model;
+    if (ImportedRun(request.run_dir).exists()) base.model = frozen.model;
   }
   const std::string file = request.config.empty() ? paths.config : request.config;
   ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
@@ -164,8 +165,8 @@ absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, 
                                 .status();
   if (!absl::IsFailedPrecondition(made) || kind == SampleKind::kExamples)
     return Annotate(made, "data.shards");
-  ASSIGN_OR_RETURN(const int64_t most, data::Sampler::MostLanes(dataset, config.sampling, kind,
-                                                                config.train.global_batch_size));
+  const int64_t most =
+      data::Sampler::MostLanes(dataset, config.sampling, kind, config.train.global_batch_size);
   const std::string batch = BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
     return candidate.train.global_batch_size <= most;
   });

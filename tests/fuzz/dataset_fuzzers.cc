@@ -17,7 +17,6 @@ namespace {
 
 constexpr uint64_t kTokens = 200;
 constexpr char kShard[] = "shard-00000.h5";
-constexpr char kLanes[] = "lanes.h5";
 
 // A directory with a valid dataset of two shards, one of whose files is spoilt.
 class SmallDataset {
@@ -31,7 +30,7 @@ class SmallDataset {
   }
   std::vector<std::string> FileOf(const std::string& name) const { return {scratch_.Load(name)}; }
 
-  // With `bytes` in place of its first shard, its lanes or the index of its shards.
+  // With `bytes` in place of its first shard or the index of its shards.
   void UseWith(const std::string& name, absl::string_view bytes) const {
     data::DatasetIndex index = index_;
     std::string damaged(bytes);
@@ -39,11 +38,7 @@ class SmallDataset {
     const std::string sound = scratch_.Load(name);
     scratch_.Store(name, damaged);
     UseWithIndex(data::SerializeDatasetIndex(index));
-    if (name == kShard) {
-      index.shards = WithRecord(bytes);
-    } else {
-      (name == kLanes ? index.lanes : index.shards) = Entry(name, bytes);
-    }
+    index.shards = name == kShard ? WithRecord(bytes) : Entry(name, bytes);
     scratch_.Store(name, bytes);
     UseWithIndex(data::SerializeDatasetIndex(index));
     scratch_.Store(name, sound);
@@ -68,11 +63,6 @@ class SmallDataset {
     (*dataset)->ReadWordStarts(0, read, bits.data()).IgnoreError();
     (*dataset)->ReadDocumentStarts(0, read, bits.data()).IgnoreError();
     (*dataset)->ReadTokens(count - read, count, tokens.data()).IgnoreError();
-    for (const bool backward : {false, true}) {
-      const auto range = (*dataset)->ReadLaneRange(0, 1, backward);
-      if (!range.ok()) continue;
-      ANYORDER_CHECK(0 <= range->begin && range->begin <= range->end && range->end <= count);
-    }
     (*dataset)->CheckShards(8).IgnoreError();
     (*dataset)->Verify().IgnoreError();
   }
@@ -181,8 +171,6 @@ const bool registered[] = {
               [](absl::string_view text) { Sound().UseWith(kShard, text); }}),
     Register({"shard_index", [] { return SmallDataset().FileOf(data::kShardIndexFile); },
               [](absl::string_view text) { Sound().UseWith(data::kShardIndexFile, text); }}),
-    Register({"lanes", [] { return SmallDataset().FileOf(kLanes); },
-              [](absl::string_view text) { Sound().UseWith(kLanes, text); }}),
     Register({"examples", ExampleSeeds, UseExamples}),
 };
 

@@ -243,8 +243,8 @@ refused)
   cp $name/frozen $name/run/config.toml
   # A part of a dataset that is not there is bad data, not the machine's fault; no rank is started
   # for it.
-  cp -r shards $name/part && rm $name/part/lanes.h5
-  expect_refused 65 "lanes.h5' is missing" launch "$name/new" --set data.shards="$work/$name/part"
+  cp -r shards $name/part && rm $name/part/shards.idx
+  expect_refused 65 "shards.idx' is missing" launch "$name/new" --set data.shards="$work/$name/part"
   mkdir $name/papers && touch $name/papers/thesis.tex
   expect_refused 64 "holds 'thesis.tex' and no run" launch "$name/papers"
   [ "$(ls -A $name/papers)" = thesis.tex ] || fail "something was written beside other files"

@@ -145,7 +145,7 @@ std::vector<ConfigKey> MakeConfigKeys() {
     };
     std::decay_t<decltype(fields)>::VisitFields(fields, visit);
   };
-  const RunConfig defaults;
+  const RunConfig defaults = RunConfig::ForNewRun();
   RunConfig::VisitSections(defaults, visit_section);
   for (ConfigKey& key : keys) {
     std::vector<std::string> values = key.values;

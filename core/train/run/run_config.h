@@ -302,7 +302,7 @@ struct AccessConfig {
 
 struct RunConfig {
   ModelConfig model;
-  SamplingConfig sampling;
+  SamplingConfig sampling = {.lane_cells = true};  // of runs that lack the key; see ForNewRun
   ObjectiveConfig objective;
   OptimizerConfig optimizer;
   data::DataConfig data;
@@ -337,6 +337,13 @@ struct RunConfig {
     visit("kernels", self.kernels, Decides::kNothing);
     visit("cpu", self.cpu, Decides::kNothing);
     visit("run", self.run, Decides::kNothing);
+  }
+
+  // What a run that has not begun takes where nothing is said.
+  static RunConfig ForNewRun() {
+    RunConfig config;
+    config.sampling = SamplingConfig();
+    return config;
   }
 
   // What one section means for another: the model has the parts that the objective asks for.

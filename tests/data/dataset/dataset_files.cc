@@ -129,7 +129,6 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   index.vocab_ids = {0, 1, 2, 3, 4, 5, 6, 7, 8};
   index.tokenizer_digest = DigestOf(tokenizer).Hex();
   index.corpus_digest = corpus_digest;
-  index.num_lane_cells = NumLaneCells(num_tokens);
   index.tokenizer = {
       .file = kTokenizerFile, .bytes = tokenizer.size(), .digest = index.tokenizer_digest};
   WriteFile(directory + "/" + kTokenizerFile, tokenizer);
@@ -169,23 +168,6 @@ void TestDataset::Write(const std::string& directory, const TestStream& stream) 
   }
   const std::string header = "ANYOSHRD" + LittleEndian<uint64_t>({3, 104, num_shards}, 8);
   index.shards = Store(directory, "shards.idx", header + records);
-
-  Hdf5ImageWriter image = begin_file();
-  ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumTokens, num_tokens));
-  ANYORDER_CHECK_OK(image.AddAttribute(kAttrNumCells, index.num_lane_cells));
-  std::vector<uint64_t> forward;
-  std::vector<uint64_t> backward;
-  for (uint64_t g = 0; g < index.num_lane_cells; ++g) {
-    const uint64_t begin = g * num_tokens / index.num_lane_cells;
-    const uint64_t end = (g + 1) * num_tokens / index.num_lane_cells;
-    forward.insert(forward.end(), {begin, end});
-    backward.insert(backward.end(), {num_tokens - end, num_tokens - begin});
-  }
-  AddGuarded(image, kLanesForward, 8, {index.num_lane_cells, 2}, LittleEndian(forward, 8));
-  AddGuarded(image, kLanesBackward, 8, {index.num_lane_cells, 2}, LittleEndian(backward, 8));
-  index.lanes = Store(directory, kLanesFile, ImageBytes(image));
-  index.lanes_forward = image.offsets().at(kLanesForward);
-  index.lanes_backward = image.offsets().at(kLanesBackward);
   WriteFile(directory + "/" + kIndexFile, SerializeDatasetIndex(index));
 }
 

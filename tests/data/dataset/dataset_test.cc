@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <sys/resource.h>
 
 #include <filesystem>
@@ -96,29 +97,6 @@ TEST_F(DatasetTest, LargeVocabulariesHaveFourByteTokens) {
   EXPECT_EQ(ReadPart(*dataset, 0, 200)->tokens, stream.tokens);
 }
 
-TEST_F(DatasetTest, LaneRangesCoverTheStreamInBothDirections) {
-  const TestStream stream = TestStream::Random(4200, 1000, 3);
-  TestDataset{.shard_tokens = 1024}.Write(directory_, stream);  // 64 cells of 65 or 66 tokens
-  const auto dataset = Dataset::Open(directory_).value();
-  for (const int64_t streams : {1, 2, 3, 5, 64}) {
-    int64_t next = 0;
-    for (int64_t s = 0; s < streams; ++s) {
-      const auto forward = dataset->ReadLaneRange(s, streams, false);
-      const auto backward = dataset->ReadLaneRange(s, streams, true);
-      ASSERT_TRUE(forward.ok() && backward.ok());
-      ASSERT_EQ(forward->begin, next);
-      ASSERT_GT(forward->end, forward->begin);
-      ASSERT_EQ(backward->begin, 4200 - forward->end);
-      ASSERT_EQ(backward->end, 4200 - forward->begin);
-      next = forward->end;
-    }
-    ASSERT_EQ(next, 4200);
-  }
-  // More streams than cells: some have none, and a sampler says so.
-  const auto empty = dataset->ReadLaneRange(0, 65, false).value();
-  EXPECT_EQ(empty.begin, empty.end);
-}
-
 TEST_F(DatasetTest, FlippedBitIsFoundWhenItsChunkIsFirstRead) {
   for (const char* name : {"tokens", "sentence_flags", "document_starts", "word_starts"}) {
     SetUp();
@@ -146,10 +124,6 @@ TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
 }
 
 TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
-  const auto index = ReadDatasetIndex(directory_).value();
-  const Hdf5Reader lanes(Path("lanes.h5"));
-  EXPECT_EQ(index.lanes_forward, lanes.Locate("lanes/forward").offset);
-  EXPECT_EQ(index.lanes_backward, lanes.Locate("lanes/backward").offset);
   const ShardIndex shards = Shards();
   ASSERT_EQ(shards.num_shards(), 4u);
   for (const uint64_t shard : {0, 3}) {
@@ -172,7 +146,7 @@ TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeShards) {
   for (size_t i = 0; i < kNumShardArrays; ++i)
     std::fill_n(is_array.begin() + record.arrays[i], reader.Locate(kShardArrayNames[i]).bytes,
                 true);
-  for (const std::string file : {"shard-00003.h5", "lanes.h5", "shards.idx"}) {
+  for (const std::string file : {"shard-00003.h5", "shards.idx"}) {
     const std::string sound = ReadFile(Path(file));
     for (uint64_t at = 0; at < sound.size(); at += 41) {
       FlipBit(Path(file), at);
@@ -199,13 +173,8 @@ TEST_F(DatasetTest, IdsOutsideTheVocabularyAreRefused) {
 }
 
 TEST_F(DatasetTest, IndexThatSendsArraysOutsideTheirFilesIsRefused) {
-  const auto sound = ReadDatasetIndex(directory_).value();
-  for (const uint64_t offset : {sound.lanes.bytes, ~uint64_t{0}, sound.lanes.bytes - 3}) {
-    DatasetIndex index = sound;
-    index.lanes_backward = offset;
-    Store(index);
-    ExpectDataLoss(OpenStatus(), Path("lanes.h5"), "lanes/backward");
-    Store(sound);
+  const uint64_t bytes = Shards().Read(1)->bytes;
+  for (const uint64_t offset : {bytes, ~uint64_t{0}, bytes - 3}) {
     ChangeRecord(1, [&](ShardRecord& record) { record.arrays[kTokenIds] = offset; });
     ExpectDataLoss(ShardStatus(), Path("shard-00001.h5"), "'tokens'");
     SetUp();
@@ -243,7 +212,7 @@ TEST_F(DatasetTest, DamagedIndexIsRefused) {
 
 TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
   std::string index = ReadFile(Path("dataset.json"));
-  const size_t at = index.find("\"format_version\": 3");
+  const size_t at = index.find("\"format_version\": 4");
   ASSERT_NE(at, std::string::npos);
   index[at + 18] = '2';
   WriteFile(Path("dataset.json"), index);
@@ -252,7 +221,7 @@ TEST_F(DatasetTest, OlderFormatIsRefusedWithTheCommandThatMendsIt) {
 }
 
 TEST_F(DatasetTest, TruncatedFilesAreRefused) {
-  for (const char* file : {"shard-00000.h5", "shard-00003.h5", "lanes.h5", "shards.idx"}) {
+  for (const char* file : {"shard-00000.h5", "shard-00003.h5", "shards.idx"}) {
     const std::string bytes = ReadFile(Path(file));
     for (const size_t size : {bytes.size() - 1, bytes.size() / 2, size_t{0}}) {
       WriteFile(Path(file), bytes.substr(0, size));
@@ -264,8 +233,7 @@ TEST_F(DatasetTest, TruncatedFilesAreRefused) {
 }
 
 TEST_F(DatasetTest, MissingFilesAreNamed) {
-  for (const char* file :
-       {"shard-00002.h5", "lanes.h5", "spiece.model", "shards.idx", "dataset.json"}) {
+  for (const char* file : {"shard-00002.h5", "spiece.model", "shards.idx", "dataset.json"}) {
     const std::string bytes = ReadFile(Path(file));
     std::filesystem::remove(Path(file));
     // A part that is gone is bad data; no dataset.json means that there is no dataset at all.
@@ -329,6 +297,20 @@ TEST_F(DatasetTest, TheTokenizersDigestIsOfItsFileAndOfWhatWasDeclared) {
   EXPECT_EQ(ReadDatasetIndex(directory_)->declared, "mask=999");
   WriteFile(Path("spiece.model"), "b tokenizer");
   ExpectDataLoss(OpenStatus(), "spiece.model");
+}
+
+// Datasets of format version 3 list a file that is no longer read.
+TEST_F(DatasetTest, LaneTablesOfAnEarlierVersionAreNotRead) {
+  nlohmann::json index = nlohmann::json::parse(ReadFile(Path("dataset.json")));
+  index["format_version"] = 3;
+  index["lanes"] = {{"file", "lanes.h5"}, {"bytes", 1}, {"digest", "0"}, {"num_cells", 1}};
+  index.erase("dataset_digest");
+  const std::string digest = DigestOf(index.dump()).Hex();
+  index["dataset_digest"] = digest;
+  WriteFile(Path("dataset.json"), index.dump(2));
+  const auto dataset = Dataset::Open(directory_, {.verify = true}).value();
+  EXPECT_EQ(dataset->index().dataset_digest, digest);  // which the runs that use it know
+  EXPECT_EQ(ReadPart(*dataset, 0, 200)->tokens, stream_.tokens);
 }
 
 // A mapped shard ended the process with SIGBUS here.

@@ -430,7 +430,7 @@ TEST_F(PrepCrashTest, CrashWhilePublishingOrCleaningUpIsFinishedByTheNextRun) {
   fs::copy(output_, folder_ + "/saved", fs::copy_options::recursive);
   // As if some files had been renamed into place before the crash.
   WriteFile(output_ + "/shard-00000.h5", "not the final bytes");
-  WriteFile(output_ + "/lanes.h5", "not the final bytes");
+  WriteFile(output_ + "/shards.idx", "not the final bytes");
   ExpectFinishes();
   // As if only the removal of the staging folder were missing.
   fs::copy(folder_ + "/saved/.anyorder-prep", output_ + "/.anyorder-prep",

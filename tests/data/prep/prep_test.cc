@@ -84,7 +84,7 @@ TEST_F(PrepTest, EveryFileFormatGivesTheSameShards) {
       {"bare.txt", AsUtf16(txt, /*is_big=*/false, /*has_mark=*/false)}};
   for (const auto& [name, stored] : others) {
     const auto summary = Prepare(name, stored).value();
-    for (const char* file : {"/shard-00000.h5", "/shards.idx", "/lanes.h5", "/spiece.model"}) {
+    for (const char* file : {"/shard-00000.h5", "/shards.idx", "/spiece.model"}) {
       EXPECT_TRUE(ReadFile(Output(name) + file) == ReadFile(Output("a.txt") + file))
           << name << file;
     }
@@ -110,9 +110,7 @@ TEST_F(PrepTest, AnyNumberOfWorkersGivesTheSameBytes) {
   EXPECT_EQ(summary.index.counts.at("documents_kept"), 5001u);
   // Two bytes a token and three bits, against at least one byte of text a token.
   const double bits_per_token =
-      8.0 *
-      static_cast<double>(summary.dataset_bytes - summary.index.lanes.bytes -
-                          summary.index.tokenizer.bytes) /
+      8.0 * static_cast<double>(summary.dataset_bytes - summary.index.tokenizer.bytes) /
       static_cast<double>(summary.index.num_tokens);
   EXPECT_GE(bits_per_token, 19.0);
   EXPECT_LE(bits_per_token, 19.0 * 1.02);
@@ -261,22 +259,6 @@ TEST_F(PrepTest, UncasedTextDiffersAndTheSettingIsRecorded) {
   EXPECT_EQ(ReadStream(Output("upper.txt")).tokens, ReadStream(Output("lower.txt")).tokens);
   EXPECT_EQ(ReadDatasetIndex(Output("upper.txt"))->settings.at("case"), "uncased");
   EXPECT_EQ(ReadDatasetIndex(Output("lower.txt"))->settings.at("case"), "cased");
-}
-
-TEST_F(PrepTest, LaneTablesCoverTheStreamInBothDirections) {
-  ASSERT_TRUE(Prepare("lanes.txt", AsTxt(MakeDocuments(100, 25))).ok());
-  const auto dataset = Dataset::Open(Output("lanes.txt")).value();
-  const int64_t num_tokens = dataset->num_tokens();
-  const auto cells = static_cast<int64_t>(dataset->index().num_lane_cells);
-  ASSERT_GT(cells, 8);
-  for (int64_t g = 0; g < cells; ++g) {
-    const LaneRange forward = dataset->ReadLaneRange(g, cells, false).value();
-    const LaneRange backward = dataset->ReadLaneRange(g, cells, true).value();
-    EXPECT_EQ(forward.begin, g * num_tokens / cells);
-    EXPECT_EQ(forward.end, (g + 1) * num_tokens / cells);
-    EXPECT_EQ(backward.begin, num_tokens - forward.end);
-    EXPECT_EQ(backward.end, num_tokens - forward.begin);
-  }
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/numeric/int128.h"
+
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
@@ -15,15 +17,9 @@ using ::testing::ElementsAre;
 // half reads the streams of its first half backward.
 TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
   const MemoryText text = MemoryText::Random(40, 4, 1);
-  const auto lanes = PlaceLanes(text, {{0, false},
-                                       {1, false},
-                                       {0, true},
-                                       {1, true},
-                                       {2, false},
-                                       {3, false},
-                                       {2, true},
-                                       {3, true}})
-                         .value();
+  const std::vector<LanePlace> layout = {{0, false}, {1, false}, {0, true}, {1, true},
+                                         {2, false}, {3, false}, {2, true}, {3, true}};
+  const auto lanes = PlaceLanes(40, layout, false);
   std::vector<std::vector<int32_t>> rows;
   for (const LaneStream& lane : lanes) {
     ASSERT_EQ(lane.length, 10);
@@ -47,12 +43,48 @@ TEST(LaneLayoutTest, RunReadsForwardInTheFirstHalfOfItsLanes) {
 }
 
 TEST(LaneLayoutTest, UnevenStreamsGetTheLengthOfTheShortest) {
-  const MemoryText text = MemoryText::Random(11, 4, 1);
-  const auto lanes = PlaceLanes(text, RunLayout(4, true)).value();
+  const auto lanes = PlaceLanes(11, RunLayout(4, true), false);
   // 11 tokens in two streams: [0, 5) and [5, 11). The second loses token 10 forward and token 5
   // backward.
   EXPECT_THAT(lanes, ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false},
                                  LaneStream{0, 5, true}, LaneStream{6, 5, true}));
+}
+
+// What a run of so many streams leaves out of N tokens.
+int64_t LeftOut(int64_t num_tokens, int64_t streams, bool has_cells) {
+  int64_t read = 0;
+  for (const LaneStream& lane : PlaceLanes(num_tokens, RunLayout(streams, false), has_cells))
+    read += lane.length;
+  return num_tokens - read;
+}
+
+TEST(LaneLayoutTest, EvenStreamsHoldAllTokensButOneEachAtMost) {
+  for (const int64_t tokens : {int64_t{1000003}, (int64_t{1} << 56) - 1}) {
+    for (const int64_t n : {1, 3, 320, 1536, 3072, 4096, 5000, 7680, 100000}) {
+      int64_t next = 0;
+      for (int64_t s = 0; s < n; ++s) {
+        ASSERT_EQ(StreamBegin(s, n, tokens, false), next);
+        next = static_cast<int64_t>(static_cast<absl::int128>(s + 1) * tokens / n);
+      }
+      EXPECT_EQ(LeftOut(tokens, n, false), tokens % n) << n;
+    }
+  }
+}
+
+// Runs of earlier versions: in whole cells of 1/4096 of the text.
+TEST(LaneLayoutTest, CellsCutWhereTheyAlwaysDid) {
+  const int64_t tokens = 4096 * 1000 + 17;
+  for (const int64_t n : {1, 2, 64, 4096}) {  // both cuts are the same
+    const std::vector<LanePlace> layout = RunLayout(2 * n, true);
+    EXPECT_EQ(PlaceLanes(tokens, layout, true), PlaceLanes(tokens, layout, false));
+  }
+  // 320 streams of 12 or 13 cells of 1000 tokens; the last cells have one more.
+  EXPECT_EQ(StreamBegin(7, 320, tokens, true), 89 * 1000);
+  EXPECT_EQ(LeftOut(tokens, 320, true), tokens - 320 * 12000);   // 6 %
+  EXPECT_EQ(LeftOut(tokens, 1536, true), tokens - 1536 * 2000);  // 25 %
+  EXPECT_EQ(LeftOut(tokens, 5000, true), tokens);                // some streams have none
+  // Of a short text there are fewer: 8 of 65 tokens.
+  EXPECT_EQ(StreamBegin(2, 3, 8 * 65, true), 5 * 65);
 }
 
 // Sentences much shorter and much longer than what is read at once.

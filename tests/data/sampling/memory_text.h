@@ -64,14 +64,6 @@ class MemoryText : public TextSource {
   absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override {
     return Copy(starts, begin, end, out);
   }
-  absl::StatusOr<LaneRange> ReadLaneRange(int64_t stream, int64_t num_streams,
-                                          bool backward) const override {
-    const int64_t begin = stream * num_tokens() / num_streams;
-    const int64_t end = (stream + 1) * num_tokens() / num_streams;
-    if (!backward) return LaneRange{.begin = begin, .end = end};
-    return LaneRange{.begin = num_tokens() - end, .end = num_tokens() - begin};
-  }
-
   std::vector<int32_t> tokens;
   std::vector<uint8_t> flags;
   std::vector<uint8_t> starts;

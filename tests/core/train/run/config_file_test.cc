@@ -42,6 +42,12 @@ std::string Faults(const RunConfig& config) { return config.Validate().Joined();
 
 TEST(ConfigFileTest, EmptyTextGivesTheDefaults) {
   const RunConfig config = ParseRunConfig("", "run.toml").value();
+  // Of a run of earlier versions: its streams are what they were, and so is its identity.
+  EXPECT_TRUE(config.sampling.lane_cells);
+  EXPECT_EQ(config.IdentityDigest(), RunConfig().IdentityDigest());
+  const RunConfig fresh = ParseRunConfig("", "run.toml", RunConfig::ForNewRun()).value();
+  EXPECT_FALSE(fresh.sampling.lane_cells);
+  EXPECT_NE(fresh.IdentityDigest(), config.IdentityDigest());
   EXPECT_EQ(config.ToText(), RunConfig().ToText());
 }
 
@@ -421,7 +427,7 @@ TEST(ConfigKeysTest, KeysAreThoseOfAFrozenConfiguration) {
     section = key.section;
     absl::StrAppend(&text, key.key, " = ", key.default_text, "\n");
   }
-  EXPECT_EQ(text, RunConfig().ToText());
+  EXPECT_EQ(text, RunConfig::ForNewRun().ToText());
 }
 
 // The bounds that are printed are those that are enforced.
