@@ -111,10 +111,20 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                        : "; the run is finished already (for more steps: --set train.steps=N "
                          "--allow-schedule-change)"));
   const data::DatasetIndex& data = dataset_->index();
+  const int64_t streams =
+      config_.train.global_batch_size / (config_.sampling.bidirectional ? 2 : 1);
   Log(absl::StrCat("dataset: '", config_.data.shards, "', ",
                    data.examples ? absl::StrCat(data.examples->num_examples, " examples")
                                  : absl::StrCat(data.num_tokens, " tokens"),
-                   ", vocabulary ", data.vocab_size));
+                   ", vocabulary ", data.vocab_size,
+                   data.examples ? ""
+                                 : absl::StrCat("; an epoch reads ",
+                                                streams * sampler_->tokens_per_lane(), " tokens")));
+  if (held_out_ != nullptr) {
+    const Coverage coverage = held_out_->coverage();
+    Log(absl::StrCat("eval.shards: an evaluation scores ", coverage.scored, " of ", coverage.of,
+                     " ", coverage.unit, " (eval.batches)"));
+  }
   if (config_.optimizer.keeps_average()) {
     Log(absl::StrCat("keeping an average of the weights (optimizer.ema_decay ",
                      config_.optimizer.ema_decay, ")",

@@ -76,6 +76,13 @@ absl::Status Embed(const EmbedOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<std::vector<int32_t>> tokens,
                    model.vocabulary.Encode(texts, "encoding the texts"));
   const TokenTable table = TableOf(tokens, encoder->max_tokens());
+  const int64_t cut = std::count_if(tokens.begin(), tokens.end(), [&](const auto& text) {
+    return std::ssize(text) > encoder->max_tokens();
+  });
+  if (cut > 0) {
+    LogWarning(absl::StrCat(cut, " of ", Counted(std::ssize(texts), "text"), " were cut to ",
+                            encoder->max_tokens(), " tokens (--max-length)"));
+  }
   if (table.tokens.empty()) return FailedPrecondition("'", options.input, "' holds no token");
   ASSIGN_OR_RETURN(const std::string network, NetworkName(model.checkpoint, options.weights()));
   ASSIGN_OR_RETURN(ckpt::SafetensorsWriter file,

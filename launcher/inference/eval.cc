@@ -34,9 +34,9 @@ namespace anyorder::launcher {
 namespace {
 
 struct EvalOptions : SavedModelOptions {
-  std::string data;                // dataset; "": eval.shards of the run
-  std::string objective = "own";   // the run's, as it trains; "causal": each token, left to right
-  std::optional<int64_t> batches;  // scored ones a lane, 0: all; own: eval.batches, causal: 0
+  std::string data;               // dataset; "": eval.shards of the run
+  std::string objective = "own";  // the run's, as it trains; "causal": each token, left to right
+  int64_t batches = 0;            // 0: the whole text; own: as in training; causal: the first
   std::optional<int64_t> batch_size;  // own: eval.batch_size or train.global_batch_size, causal: 1
   std::optional<int64_t> seed;        // own only: eval.seed
   // Own only, "key=value" over the run's configuration: other targets or less memory for the same
@@ -126,6 +126,7 @@ struct Measured {
   EvalJson report;
   int64_t done = 0;  // batches or segments
   int64_t total = 0;
+  Coverage coverage;
 };
 
 absl::Status NothingMeasured() {
@@ -143,7 +144,8 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
   const RunConfig& config = subject.config;
   EvaluatorOptions evaluation = PeriodicEvaluatorOptions(config);
   evaluation.lanes = options.batch_size.value_or(evaluation.lanes);
-  evaluation.batches = options.batches.value_or(evaluation.batches);
+  evaluation.batches = options.batches;
+  evaluation.whole = options.batches == 0;
   evaluation.seed = options.seed.value_or(evaluation.seed);
   ASSIGN_OR_RETURN(const std::unique_ptr<Evaluator> evaluator,
                    Evaluator::Create(config, *subject.data, evaluation, nullptr, *subject.backend));
@@ -158,7 +160,7 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
   const int64_t scored = done - evaluator->warmup_batches();
   if (scored <= 0) return NothingMeasured();
   return Measured{OwnLossReport(config, evaluation, *evaluator, scored, losses), scored,
-                  evaluator->scored_batches()};
+                  evaluator->scored_batches(), evaluator->scored()};
 }
 
 absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const SavedModel& subject,
@@ -176,10 +178,10 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   walk_options.lanes = options.batch_size.value_or(1);
   // In pairs of positions the last token of a window is predicted and no slot.
   const int64_t trained_len = config.sampling.seq_len - (config.model.paired_positions() ? 1 : 0);
-  // No longer than the longest lane: what lies behind its end would only cost memory and time.
+  // No longer than the text: what lies behind its end would only cost memory and time.
   walk_options.target_len =
-      std::min(options.target_len.value_or(trained_len),
-               std::max<int64_t>(1, (subject.data->num_tokens() - 2) / walk_options.lanes + 2));
+      std::min(options.target_len.value_or(trained_len), subject.data->num_tokens());
+  walk_options.segments = options.batches * walk_options.lanes;
   walk_options.same_length = options.same_length;
   ModelConfig model = config.model;
   model.mem_len = options.mem_len.value_or(model.mem_len);
@@ -188,17 +190,18 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   ASSIGN_OR_RETURN(const CausalWalk walk, CausalWalk::Create(*subject.data, model, walk_options));
   const data::DatasetIndex& index = subject.data->index();
   Measured measured;
-  if (!progress.GoesOn(0, walk.num_segments(), "")) return NothingMeasured();
-  ASSIGN_OR_RETURN(
-      const CausalScore score,
-      ScoreCausally(walk, model, subject.weights.values, static_cast<int64_t>(index.vocab_size),
-                    options.batches.value_or(0), *subject.backend,
-                    [&](int64_t done, int64_t segments, const CausalScore& so_far) {
-                      measured.done = done;
-                      measured.total = segments;
-                      return progress.GoesOn(done, segments, LossWords(so_far.losses));
-                    }));
+  if (!progress.GoesOn(0, walk.lanes().num_batches(), "")) return NothingMeasured();
+  ASSIGN_OR_RETURN(const CausalScore score,
+                   ScoreCausally(walk, model, subject.weights.values,
+                                 static_cast<int64_t>(index.vocab_size), *subject.backend,
+                                 [&](int64_t done, int64_t batches, const CausalScore& so_far) {
+                                   measured.done = done;
+                                   measured.total = batches;
+                                   return progress.GoesOn(done, batches, LossWords(so_far.losses));
+                                 }));
   if (score.losses.targets == 0) return NothingMeasured();
+  // The first token is read, and nothing predicts it.
+  measured.coverage = {score.losses.targets + 1, subject.data->num_tokens()};
   // Without the piece list only bits per character are unknown.
   std::vector<TextLength> lengths;
   const absl::StatusOr<std::string> tokenizer =
@@ -237,6 +240,8 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
                        {"tokens", subject.data->index().num_tokens},
                        {"dataset_digest", subject.data->index().dataset_digest},
                        {"is_training_data", subject.is_training_data}}}};
+  report["data"][measured.coverage.unit] = measured.coverage.of;
+  report["data"][absl::StrCat(measured.coverage.unit, "_scored")] = measured.coverage.scored;
   if (!subject.weights_used.empty()) report["weights"] = subject.weights_used;
   if (!options.overrides.empty()) report["overrides"] = options.overrides;
   const bool is_stopped = measured.done < measured.total;
@@ -275,10 +280,13 @@ Subcommand DeclareEval(CLI::App& front) {
       ->check(IsNotEmpty())
       ->type_name("NAME:{own,causal}");
   AddCount(command, "--batches", options->batches,
-           "batches to score, 0: all (default: eval.batches for own, 0 for causal)");
+           "score a part of the text: N batches, own: as the evaluation during training does, "
+           "causal: the first; 0: all of it")
+      ->capture_default_str();
   AddCount(command, "--batch-size", options->batch_size,
-           "lanes that the text is cut into (default: as configured for own, 1 for causal)", 1,
-           kMost);
+           "windows that are computed at once, which does not affect the results of the whole text "
+           "(default: as configured for own, 1 for causal)",
+           1, kMost);
   AddCount(command, "--seed", options->seed,
            "own: seed of masks, orders and pairs (default: eval.seed)");
   AddSettings(command, options->overrides,

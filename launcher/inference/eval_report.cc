@@ -8,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "data/dataset/example_origins.h"
+#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -73,11 +74,12 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   }
   text += evaluator.objective().evaluation_note();
   absl::StrAppend(&text, "tokens are those of the run's vocabulary; no dropout; memory of ",
-                  config.model.mem_len, " states is carried along, and each lane's first ",
-                  evaluator.warmup_batches(),
-                  " batches fill it and are not scored; the standard error takes each lane's batch "
-                  "as one observation");
-  return text;
+                  config.model.mem_len, " states is carried along");
+  if (evaluator.warmup_batches() > 0) {
+    absl::StrAppend(&text, ", and each lane's first ", evaluator.warmup_batches(),
+                    " batches fill it and are not scored");
+  }
+  return absl::StrCat(text, "; the standard error takes each window as one observation");
 }
 
 std::string ContextText(const ModelConfig& model, const CausalWalkOptions& options) {
@@ -239,10 +241,12 @@ void PrintEvalForPeople(const EvalJson& report) {
                              : "themselves, not their average (--raw-weights)");
   }
   const EvalJson& data = report["data"];
-  PrintLine(
-      "text",
-      absl::StrCat(data["path"].get<std::string>(), ", ", data["tokens"].get<uint64_t>(), " tokens",
-                   data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
+  const std::string unit = data.contains("examples") ? "examples" : "tokens";
+  PrintLine("text",
+            absl::StrCat(data["path"].get<std::string>(), ", ",
+                         Grouped(data[unit + "_scored"].get<int64_t>()), " of ",
+                         Grouped(data[unit].get<int64_t>()), " ", unit,
+                         data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
   if (report.contains("stopped_after")) {
     const EvalJson& stopped = report["stopped_after"];
     PrintLine("stopped", absl::StrCat("by a signal after ", stopped["done"].get<int64_t>(), " of ",

@@ -17,6 +17,7 @@
 #include "core/base/status.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {
@@ -35,12 +36,7 @@ std::string UtcTime(absl::Time time) {
   return absl::FormatTime("%Y-%m-%d %H:%M:%S UTC", time, absl::UTCTimeZone());
 }
 
-std::string WithThousands(int64_t number) {
-  std::string digits = absl::StrCat(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
-    digits.insert(static_cast<size_t>(at), "\u2009");
-  return digits;
-}
+std::string WithThousands(int64_t number) { return Grouped(number, "\u2009"); }
 
 double GoodputOf(const ReportRun& run) {
   // Of the time in which the run had machines: what it was stopped for is nobody's loss.

@@ -201,7 +201,7 @@ assert ("next_sentence" in report) == (sys.argv[2] == "true")
 if "next_sentence" in report:
     pairs = report["next_sentence"]
     # All samples, unless the objective has labels in one of its modes only.
-    samples = report["settings"]["batch_size"] * report["settings"]["batches"]
+    samples = whole["samples"]
     assert 0 < pairs["samples"] <= samples if "loss_terms" in report else pairs["samples"] == samples > 0, pairs
     # A head that learned for a few steps only is near a coin's ln 2.
     assert 0.3 < pairs["nats"] < 1.5 and 0 <= pairs["accuracy"] <= 1, pairs

@@ -59,17 +59,38 @@ evaluated)
   grep -aq eval/loss $name/run2/tensorboard/events* || fail "TensorBoard has no held-out loss"
   "$anyorder" status --run-dir $name/run2 >$name/log; expect_text "^held-out .* after step 40" $name/log
   for threads in 1 2; do
-    evaluate $name/run2 --json --threads $threads >$name/own$threads || fail "eval"
+    evaluate $name/run2 --json --batches 2 --threads $threads >$name/own$threads || fail "eval"
     evaluate $name/run2 --json --objective causal --same-length --mem-len 100 --target-len 20 --batch-size 3 --threads $threads >$name/causal$threads || fail "eval of the causal objective"
   done
   cmp $name/own1 $name/own2 && cmp $name/causal1 $name/causal2 || fail "the number of threads changes digits"
   # An objective by its system's name.
-  evaluate $name/run2 --json --objective XLNet >$name/named && cmp $name/own1 $name/named || fail "XLNet is not the run's own objective"
+  evaluate $name/run2 --json --batches 2 --objective XLNet >$name/named && cmp $name/own1 $name/named || fail "XLNet is not the run's own objective"
   launch "$name/causal" --set train.steps=60 --set objective.name=transformer-xl --set sampling.reuse_len=256 --set sampling.num_predict=85 --set sampling.perm_size=256 >$name/log 2>&1 || fail "a causal run"
   expect_text "objective.name: transformer-xl is causal_lm" $name/log
   expect_text '^name = "causal_lm"' $name/causal/config.toml
   evaluate $name/causal --data other-shards --json --objective causal --mem-len 128 >$name/one-stream || fail "eval of a causal run"
   python3 "$here/check_eval.py" $name other.txt || fail "the reports are wrong"
+  # All of the text, whatever the batch size; a part says how much it is.
+  for size in 1 3 8; do
+    for objective in own causal; do
+      evaluate $name/run2 --json --objective $objective --batch-size $size >$name/$objective-whole$size || fail "eval of the whole text"
+    done
+  done
+  evaluate $name/run2 --batches 2 >$name/table && expect_text "^text  .*, [1-9][0-9,]* of [1-9][0-9]*,[0-9]* tokens$" $name/table
+  python3 - $name <<'PYTHON' || fail "the batch size changes the loss"
+import json, sys
+for kind in ("own", "causal"):
+    one, *others = (json.load(open(f"{sys.argv[1]}/{kind}-whole{size}")) for size in (1, 3, 8))
+    assert one["data"]["tokens_scored"] == one["data"]["tokens"], one["data"]
+    def figures(report):
+        return [(row["targets"], row["nats"]) for row in report["losses"]] if kind == "own" else [(report["targets"], report["nats_per_token"])]
+    for other in others:
+        assert other["data"] == one["data"]
+        for (targets, nats), (same, near) in zip(figures(one), figures(other)):
+            assert targets == same and abs(nats - near) < 1e-6 * nats, (kind, nats, near)
+part = json.load(open(sys.argv[1] + "/own1"))["data"]
+assert 0 < part["tokens_scored"] < part["tokens"], part
+PYTHON
   evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table
   evaluate $name/causal --data other-shards --objective causal >$name/table && expect_text "^perplexity" $name/table && expect_text "^definition " $name/table
   # Older steps, and text that is not held out.
@@ -80,9 +101,15 @@ evaluated)
   succeeds launch "$name/early" --set train.steps=40 --set optimizer.learning_rate=1e-30 \
     --set eval.shards="$work/other-shards" --set eval.every=10 --set eval.batches=2 --set eval.patience=1 \
     --set checkpoint.every=5 --set checkpoint.keep_best=true
+  cp $name/log $name/log0
   "$anyorder" status --run-dir $name/early >$name/log
   expect_text "^state  *finished early$" $name/log && expect_text "^checkpoint  *step 10, .*  BEST$" $name/log
-  evaluate $name/early --step best --json >$name/json && expect_text '"step": 10,' $name/json ;;
+  # The last line of the run says it, and so does who takes the newest.
+  tail -n 1 $name/log0 >$name/log; expect_text "finished; step 20, the newest, is taken; the best loss, [0-9.]*, was after step 10: --step best" $name/log
+  evaluate $name/early --step best --json >$name/json 2>$name/err && expect_text '"step": 10,' $name/json
+  ! grep -q "the newest" $name/err || fail "who names a step is told of the newest"
+  evaluate $name/early --json >$name/json 2>$name/err && expect_text '"step": 20,' $name/json
+  expect_text "step 20, the newest, is taken; the best loss, [0-9.]*, was after step 10: --step best" $name/err ;;
 
 averaged)
   # A run that keeps an average of its weights: what evaluates and exports uses it.
@@ -90,9 +117,9 @@ averaged)
   succeeds launch "$name/ema" --ranks 2 "${held_out[@]}"
   succeeds launch "$name/raw" --ranks 3 "${held_out[@]}" --set eval.use_ema=false
   [ "$(digest $name/ema)" = "$(digest $name/raw)" ] || fail "what is evaluated changes what is trained"
-  evaluate $name/ema --json >$name/ema.json 2>$name/err || fail "eval of the average"
+  evaluate $name/ema --batches 2 --json >$name/ema.json 2>$name/err || fail "eval of the average"
   expect_text "using the average of the weights" $name/err
-  evaluate $name/ema --json --raw-weights >$name/raw.json 2>$name/err || fail "eval of the weights"
+  evaluate $name/ema --batches 2 --json --raw-weights >$name/raw.json 2>$name/err || fail "eval of the weights"
   expect_text "using the weights themselves, not their average" $name/err
   evaluate $name/ema --raw-weights >$name/table && expect_text "^weights  *themselves, not their average" $name/table
   # A run that begins with an export of the average, or of the weights, has its numbers.

@@ -27,14 +27,14 @@ void CheckWindow(const ModelConfig& model, const CausalWalkOptions& options, Fau
                  "windows are for models of one stream, without same length; leave the window out");
 }
 
-void AddSegment(const CausalWalk& walk, int64_t segment, const Batch& batch,
-                const std::vector<float>& losses, CausalScore& score) {
+void AddBatch(const CausalWalk& walk, int64_t number, const Batch& batch,
+              const std::vector<float>& losses, CausalScore& score) {
   const int64_t length = batch.shape.targets;
   for (int64_t b = 0; b < batch.shape.batch_size; ++b) {
     score.losses.Add(SampleLosses(batch, losses, b, /*reuse_len=*/0).total());
     for (int64_t t = 0; t < length; ++t) {
       if (batch.weights[b * length + t] == 0) continue;
-      const int64_t context = walk.ContextOf(segment, t);
+      const int64_t context = walk.ContextOf(walk.lanes().WindowOf(b, number), t);
       score.context_sum += static_cast<double>(context);
       score.context_min = std::min(score.context_min, context);
       ++score.label_counts[batch.labels[b * length + t]];
@@ -70,22 +70,18 @@ absl::StatusOr<CausalWalk> CausalWalk::Create(const data::TextSource& text,
                    is_pair ? "below" : "at most", " model.max_positions = ", model.max_positions));
   CheckWindow(model, options, faults);
   RETURN_IF_ERROR(faults.ToStatus());
-  CausalWalk walk(text, model, options);
-  if (walk.num_predictions() < options.lanes) {
-    return FailedPrecondition("text of ", text.num_tokens(), " tokens is too short for ",
-                              options.lanes, " lanes; use fewer lanes or more text");
-  }
-  // Lanes differ by a token at most. With two streams a lane's first token takes a slot, too.
-  int64_t longest = 0;
-  for (int64_t lane = 0; lane < options.lanes; ++lane)
-    longest = std::max(longest, walk.LaneEnd(lane) - walk.LaneBegin(lane));
-  if (!options.two_streams) --longest;
-  walk.num_segments_ = (longest + options.target_len - 1) / options.target_len;
-  return walk;
+  // With two streams the text's first token takes a slot, too.
+  const int64_t slots_of_text = text.num_tokens() - (options.two_streams ? 0 : 1);
+  int64_t segments = (slots_of_text + options.target_len - 1) / options.target_len;
+  if (text.num_tokens() < 2)
+    return FailedPrecondition("text of ", text.num_tokens(), " tokens has nothing to predict");
+  if (options.segments > 0) segments = std::min(segments, options.segments);
+  const WindowLanes lanes(segments, options.lanes, WarmupWindows(model, options.target_len));
+  return CausalWalk(text, model, options, lanes);
 }
 
 BatchShape CausalWalk::Shape() const {
-  return {.batch_size = options_.lanes,
+  return {.batch_size = lanes_.lanes(),
           .content_rows = num_slots(),
           .query_rows = options_.two_streams ? options_.target_len : 0,
           .memory_rows = model_.mem_len,
@@ -105,47 +101,51 @@ int64_t CausalWalk::ContextSlots(int64_t segment) const {
   return std::min(num_slots() - options_.target_len, segment * options_.target_len);
 }
 
-absl::StatusOr<Batch> CausalWalk::Segment(int64_t segment) const {
-  ANYORDER_CHECK(segment >= 0 && segment < num_segments_) << "segment " << segment;
-  Batch batch(Shape());
-  const int64_t length = options_.target_len;
+absl::StatusOr<Batch> CausalWalk::MakeBatch(int64_t batch) const {
+  ANYORDER_CHECK(batch >= 0 && batch < lanes_.num_batches()) << "batch " << batch;
+  Batch made(Shape());
   if (options_.same_length) {
     const auto left = static_cast<int32_t>(model_.mem_len - (options_.two_streams ? 0 : 1));
-    batch.bands.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
-                       kernels::Band{left, -1, 1});
+    made.bands.assign(static_cast<size_t>(model_.num_layers * model_.num_heads),
+                      kernels::Band{left, -1, 1});
   }
+  for (int64_t b = 0; b < lanes_.lanes(); ++b) {
+    RETURN_IF_ERROR(FillLane(b, lanes_.WindowOf(b, batch), lanes_.IsScored(b, batch), made));
+  }
+  return made;
+}
+
+absl::Status CausalWalk::FillLane(int64_t b, int64_t segment, bool is_scored, Batch& batch) const {
+  const int64_t length = options_.target_len;
   const int64_t context = ContextSlots(segment);
-  for (int64_t b = 0; b < options_.lanes; ++b) {
-    // One token more than there are slots: the last one's label.
-    const int64_t first = std::min(LaneBegin(b) + segment * length, LaneEnd(b));
-    const int64_t begin = first - context;
-    const int64_t end = std::min(first + length + 1, LaneEnd(b));
-    std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
-    RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
-    const auto available = static_cast<int64_t>(tokens.size());
-    tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
-    TextSample sample;
-    sample.lane = b;
-    sample.step = segment;
-    sample.tokens.assign(tokens.begin(), tokens.end() - 1);
-    FillLaneIdentity(sample, b, batch);
-    FillMemoryKeys(sample, model_.initial_memory, b, batch);
-    for (int64_t slot = 0; slot < num_slots(); ++slot) {
-      SetContentSlot(b, slot, CausalSlot(tokens[slot], slot), batch);
-      int64_t row = ContentRow(batch.shape, b) + slot;
-      if (options_.two_streams) {
-        row = QueryRow(batch.shape, b) + slot;
-        SetRow(row, CausalQuery(slot), batch);
-      }
-      const int64_t entry = slot - context;
-      if (entry < 0 || entry >= length) continue;  // read, not scored; or behind the end
-      const int64_t target = options_.two_streams ? slot : slot + 1;
-      // A lane's first token is predicted by the lane before, or not at all.
-      const bool is_scored = target < available && begin + target != LaneBegin(b);
-      SetReadout(b, entry, row, is_scored ? tokens[target] : 0, is_scored ? 1.0f : 0.0f, batch);
+  // One token more than there are slots: the last one's label.
+  const int64_t first = std::min(segment * length, text_->num_tokens());
+  const int64_t begin = first - context;
+  const int64_t end = std::min(first + length + 1, text_->num_tokens());
+  std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
+  RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
+  const auto available = static_cast<int64_t>(tokens.size());
+  tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
+  TextSample sample;
+  sample.lane = b;
+  sample.step = segment;
+  sample.tokens.assign(tokens.begin(), tokens.end() - 1);
+  FillLaneIdentity(sample, b, batch);
+  FillMemoryKeys(sample, model_.initial_memory, b, batch);
+  for (int64_t slot = 0; slot < num_slots(); ++slot) {
+    SetContentSlot(b, slot, CausalSlot(tokens[slot], slot), batch);
+    int64_t row = ContentRow(batch.shape, b) + slot;
+    if (options_.two_streams) {
+      row = QueryRow(batch.shape, b) + slot;
+      SetRow(row, CausalQuery(slot), batch);
     }
+    const int64_t entry = slot - context;
+    if (entry < 0 || entry >= length) continue;  // read, not scored; or behind the end
+    const int64_t target = options_.two_streams ? slot : slot + 1;
+    const bool counts = is_scored && target < available && begin + target > 0;
+    SetReadout(b, entry, row, counts ? tokens[target] : 0, counts ? 1.0f : 0.0f, batch);
   }
-  return batch;
+  return absl::OkStatus();
 }
 
 int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
@@ -156,8 +156,7 @@ int64_t CausalWalk::ContextOf(int64_t segment, int64_t t) const {
 
 absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
                                           ConstTensorView weights, int64_t vocab_size,
-                                          int64_t max_segments, kernels::Backend& backend,
-                                          const CausalWatcher& watcher) {
+                                          kernels::Backend& backend, const CausalWatcher& watcher) {
   const BatchShape shape = walk.Shape();
   ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
                    Transformer::Create(model, vocab_size, shape, backend));
@@ -165,18 +164,17 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelCon
   CausalScore score;
   score.context_min = shape.num_keys();
   score.label_counts.assign(static_cast<size_t>(vocab_size), 0);
-  const int64_t segments =
-      max_segments > 0 ? std::min(max_segments, walk.num_segments()) : walk.num_segments();
-  for (int64_t segment = 0; segment < segments; ++segment) {
-    ASSIGN_OR_RETURN(const Batch batch, walk.Segment(segment));
+  const int64_t batches = walk.lanes().num_batches();
+  for (int64_t number = 0; number < batches; ++number) {
+    ASSIGN_OR_RETURN(const Batch batch, walk.MakeBatch(number));
     network->Run({.batch = &batch,
                   .weights = weights,
                   .memory = memory.View(0, shape.batch_size),
                   .training = false},
                  {});
     memory.Advance();
-    AddSegment(walk, segment, batch, network->readout_losses(), score);
-    if (watcher && !watcher(segment + 1, segments, score)) break;
+    AddBatch(walk, number, batch, network->readout_losses(), score);
+    if (watcher && !watcher(number + 1, batches, score)) break;
   }
   return score;
 }

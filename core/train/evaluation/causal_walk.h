@@ -2,11 +2,10 @@
 // (Transformer-XL, Dai et al. 2019, sections 3.2 and 4; the evaluation options of its released
 // code).
 //
-// N - 1 tokens are predicted: all but the text's first, which nothing precedes. They are cut into
-// one contiguous stream a lane; a lane begins by reading the token before its first prediction.
-// Segment s holds the next T tokens of every lane; memory carries the M newest states from segment
-// to segment. Unused slots at the end of a lane's last segment have weight 0, and no used slot sees
-// them.
+// N - 1 tokens are predicted: all but the text's first, which nothing precedes. Segment s holds T
+// tokens, s T ones into the text; memory carries the M newest states from segment to segment.
+// Unused slots at the end of the last segment have weight 0, and no used slot sees them. Several
+// lanes compute segments at once (WindowLanes), and each token's context is that of a single one.
 //
 // How a token is predicted is the objective's (GenerationForm::scores_texts).
 // One stream: slot t reads token i and predicts token i + 1.
@@ -21,8 +20,8 @@
 //
 // Windows (Longformer, Beltagy et al. 2020, section 4.2): instead of memory each segment is read
 // together with the W - T tokens before it, as many as there are, and only it is scored. Every
-// prediction but the first ones of a lane has W - T to W - 1 tokens before it, whatever the
-// positions are.
+// prediction but the text's first ones has W - T to W - 1 tokens before it, whatever the positions
+// are.
 
 #pragma once
 
@@ -36,6 +35,7 @@
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
 #include "core/train/evaluation/loss_sums.h"
+#include "core/train/evaluation/window_walk.h"
 #include "data/dataset/text_source.h"
 #include "kernels/backend.h"
 
@@ -43,34 +43,34 @@ namespace anyorder {
 
 struct CausalWalkOptions {
   int64_t target_len = 128;  // T
-  int64_t lanes = 1;         // streams; each one's first tokens have little context
+  int64_t lanes = 1;         // segments computed at once, at most
   bool same_length = false;
   bool two_streams = false;
   int64_t window_len = 0;  // W, one stream without memory; 0: no windows
+  int64_t segments = 0;    // to score, from the text's beginning; 0: all
 };
 
 class CausalWalk {
  public:
-  // M is model.mem_len. InvalidArgument for bad sizes; FailedPrecondition if the text has fewer
-  // predictions than lanes. `text` is borrowed.
+  // M is model.mem_len. InvalidArgument for bad sizes; FailedPrecondition if the text has nothing
+  // to predict. `text` is borrowed.
   static absl::StatusOr<CausalWalk> Create(const data::TextSource& text, const ModelConfig& model,
                                            const CausalWalkOptions& options);
 
   BatchShape Shape() const;
-  int64_t num_segments() const { return num_segments_; }
+  // Which segment a lane computes in which batch.
+  const WindowLanes& lanes() const { return lanes_; }
   int64_t num_predictions() const { return text_->num_tokens() - 1; }
-  // A batch of Shape(). DataLoss.
-  absl::StatusOr<Batch> Segment(int64_t segment) const;
+  // Of Shape(). DataLoss.
+  absl::StatusOr<Batch> MakeBatch(int64_t batch) const;
   // Keys that hold text and that the slot of target `t` sees in segment `segment`.
   int64_t ContextOf(int64_t segment, int64_t t) const;
 
  private:
   CausalWalk(const data::TextSource& text, const ModelConfig& model,
-             const CausalWalkOptions& options)
-      : text_(&text), model_(model), options_(options) {}
-  // The token that lane `lane` reads first, and one past the last that it predicts.
-  int64_t LaneBegin(int64_t lane) const { return num_predictions() * lane / options_.lanes; }
-  int64_t LaneEnd(int64_t lane) const { return LaneBegin(lane + 1) + 1; }
+             const CausalWalkOptions& options, WindowLanes lanes)
+      : text_(&text), model_(model), options_(options), lanes_(lanes) {}
+  absl::Status FillLane(int64_t b, int64_t segment, bool is_scored, Batch& batch) const;
   // Slots that are read in a segment, and how many of them precede the first that is scored.
   int64_t num_slots() const;
   int64_t ContextSlots(int64_t segment) const;
@@ -78,7 +78,7 @@ class CausalWalk {
   const data::TextSource* text_;
   ModelConfig model_;
   CausalWalkOptions options_;
-  int64_t num_segments_ = 0;
+  WindowLanes lanes_;
 };
 
 // Likelihood of a whole text from left to right: what perplexity is made of. Without dropout.
@@ -90,15 +90,14 @@ struct CausalScore {
   std::vector<int64_t> label_counts;  // [vocab_size] how often each token was predicted
 };
 
-// Told of each segment that is done, of how many, and of the score so far; false: no more.
-using CausalWatcher = std::function<bool(int64_t done, int64_t segments, const CausalScore& score)>;
+// Told of each batch that is done, of how many, and of the score so far; false: no more.
+using CausalWatcher = std::function<bool(int64_t done, int64_t batches, const CausalScore& score)>;
 
-// Scores the first `max_segments` segments of `walk`, all if 0, or until `watcher` (may be null)
-// says so. `model`: the one that `walk` was made with; `weights` as in StepArgs.
-// Errors: the text's, the network's.
+// Scores the segments of `walk`, until `watcher` (may be null) says so. `model`: the one that
+// `walk` was made with; `weights` as in StepArgs. Errors: the text's, the network's.
 absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelConfig& model,
                                           ConstTensorView weights, int64_t vocab_size,
-                                          int64_t max_segments, kernels::Backend& backend,
+                                          kernels::Backend& backend,
                                           const CausalWatcher& watcher = nullptr);
 
 }  // namespace anyorder

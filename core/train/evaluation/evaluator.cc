@@ -85,6 +85,32 @@ absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text
   return evaluator.CheckMetric(text);
 }
 
+// More lanes than windows would only cost time.
+absl::Status Evaluator::PlanWhole(const data::Dataset& text) {
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<WindowSampler> sampler,
+      WindowSampler::Create(text, config_.sampling, objective_->sample_kind(),
+                            static_cast<uint64_t>(options_.seed), options_.lanes,
+                            WarmupWindows(config_.model, objective_->Shape(1).advance)));
+  windows_ = sampler.get();
+  sampler_ = std::move(sampler);
+  const int64_t lanes = windows_->lanes().lanes();
+  micro_batch_size_ = std::min(lanes, config_.train.micro_batch_size);
+  leaves_ = {0, (lanes + micro_batch_size_ - 1) / micro_batch_size_};
+  lanes_ = {0, leaves_.end * micro_batch_size_};
+  scored_batches_ = windows_->lanes().num_batches();
+  planned_windows_ = windows_->lanes().windows();
+  return absl::OkStatus();
+}
+
+// A window begins `advance` tokens after the one before it.
+Coverage Evaluator::CoverageOf(int64_t windows) const {
+  if (num_examples_ > 0) return {std::min(windows, num_examples_), num_examples_, "examples"};
+  if (windows_ != nullptr && windows == planned_windows_) return {num_tokens_, num_tokens_};
+  const int64_t directions = config_.sampling.bidirectional ? 2 : 1;
+  return {std::min(num_tokens_, windows * objective_->Shape(1).advance / directions), num_tokens_};
+}
+
 absl::Status Evaluator::Plan(const data::Dataset& text) {
   // An evaluation's batches are no steps of the run: annealing would start over.
   RunConfig annealed = config_;
@@ -96,17 +122,24 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
     order.token_order = AnyOrderConfig().token_order;
   ASSIGN_OR_RETURN(objective_, MakeObjective(annealed));
   RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
-  ASSIGN_OR_RETURN(sampler_,
-                   data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
-                                         static_cast<uint64_t>(options_.seed), options_.lanes,
-                                         data::WindowUse::kAll));
+  num_tokens_ = text.num_tokens();
+  if (options_.whole) {
+    RETURN_IF_ERROR(PlanWhole(text));
+  } else {
+    ASSIGN_OR_RETURN(sampler_,
+                     data::Sampler::Create(text, config_.sampling, objective_->sample_kind(),
+                                           static_cast<uint64_t>(options_.seed), options_.lanes,
+                                           data::WindowUse::kAll));
+  }
   num_examples_ = sampler_->num_examples();
   if (objective_->Shape(1).has_tags && metrics::AreEntityTags(text.index().examples->classes))
     entity_tags_ = text.index().examples->classes;
+  if (options_.whole) return absl::OkStatus();
   const int64_t advance = objective_->Shape(micro_batch_size_).advance;
   warmup_batches_ = (config_.model.mem_len + advance - 1) / advance;
   const int64_t available = sampler_->steps_per_epoch();
   scored_batches_ = options_.batches > 0 ? options_.batches : available - warmup_batches_;
+  planned_windows_ = options_.lanes * scored_batches_;
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
   const int64_t most = available - warmup_batches_;
   return FailedPrecondition(
@@ -172,10 +205,18 @@ std::vector<NamedMean> Evaluator::means(const SplitLosses& losses) const {
 
 void Evaluator::Restart() {
   next_batch_ = 0;
+  scored_windows_ = 0;
   losses_.assign(static_cast<size_t>(lanes_.size()), SplitLosses{});
   sums_.assign(static_cast<size_t>(leaves_.size()), {});
   loader_ = nullptr;
   memory_.Clear();
+}
+
+bool Evaluator::IsScored(int64_t lane) const {
+  if (windows_ != nullptr) return windows_->lanes().IsScored(lane, next_batch_);
+  // Lanes over at the end of the examples read the next epoch's.
+  return next_batch_ >= warmup_batches_ &&
+         (num_examples_ == 0 || next_batch_ * options_.lanes + lane < num_examples_);
 }
 
 absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen) {
@@ -189,23 +230,26 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen
         *sampler_, *objective_,
         data::LoaderOptions{leaves_.begin, leaves_.end, micro_batch_size_, 0, 1});
   }
-  ASSIGN_OR_RETURN(const data::StepBatches batches, loader_->Next());
-  const bool is_scored = next_batch_ >= warmup_batches_;
+  ASSIGN_OR_RETURN(data::StepBatches batches, loader_->Next());
   const bool has_parts = objective_->has_reuse_part();
   for (int64_t index = 0; index < leaves_.size(); ++index) {
-    const Batch& batch = batches.microbatches[index];
+    Batch& batch = batches.microbatches[index];
+    for (int64_t b = 0; windows_ != nullptr && b < micro_batch_size_; ++b) {
+      const int64_t lane = index * micro_batch_size_ + b;
+      if (windows_->StartsAnew(lane, next_batch_)) memory_.Clear(lane);
+      windows_->KeepCounted(lane, next_batch_, b, batch);
+    }
     const StepArgs args{.batch = &batch,
                         .weights = weights,
                         .frozen = frozen,
                         .memory = memory_.View(index * micro_batch_size_, micro_batch_size_),
                         .training = false};
     const StepResult result = transformer_->Run(args, {});
-    if (is_scored) Add(result.sums, sums_[static_cast<size_t>(index)]);
-    for (int64_t b = 0; is_scored && b < micro_batch_size_; ++b) {
+    if (next_batch_ >= warmup_batches_) Add(result.sums, sums_[static_cast<size_t>(index)]);
+    for (int64_t b = 0; b < micro_batch_size_; ++b) {
       const int64_t lane = index * micro_batch_size_ + b;
-      // Lanes over at the end of the examples read the next epoch's.
-      if (num_examples_ > 0 && next_batch_ * options_.lanes + lanes_.begin + lane >= num_examples_)
-        continue;
+      if (!IsScored(lanes_.begin + lane)) continue;
+      ++scored_windows_;
       const TaskResult* task =
           batch.shape.task_rows > 0 ? &transformer_->task_results()[b] : nullptr;
       losses_[lane].Add(SampleLosses(batch, transformer_->readout_losses(), b,

@@ -1,10 +1,13 @@
 // Held-out loss of a run's own objective: the training data path on other text, with fixed random
 // choices and without dropout.
 //
-// Lanes read their streams from the beginning. The first warm-up batches fill the recurrence memory
-// and are not scored, so that every scored batch has a full one. Masks, orders and A/B pairs are a
-// function of (dataset, seed, lane, batch): the same call gives the same digits, whatever the
-// number of threads and ranks.
+// A sample of the text, during training: lanes read their streams from the beginning. The first
+// warm-up batches fill the recurrence memory and are not scored, so that every scored batch has a
+// full one. Masks, orders and A/B pairs are a function of (dataset, seed, lane, batch): the same
+// call gives the same digits, whatever the number of threads and ranks.
+//
+// Or the whole text, window by window (window_walk.h): masks, orders and pairs are a function of
+// (dataset, seed, window), whatever the number of lanes, too.
 
 #pragma once
 
@@ -21,6 +24,7 @@
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/loss_sums.h"
+#include "core/train/evaluation/window_walk.h"
 #include "core/train/run/metrics.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset.h"
@@ -35,9 +39,17 @@ namespace anyorder {
 struct EvaluatorOptions {
   int64_t lanes = 1;
   int64_t batches = 0;  // scored ones a lane; 0: all that the text has
+  bool whole = false;   // the whole text, of which `lanes` windows at most are computed at once
   int64_t seed = 1;
   int rank = 0;  // this process evaluates its share of the lanes
   int world_size = 1;
+};
+
+// How much of a text: tokens, each read in every direction, or labelled examples.
+struct Coverage {
+  int64_t scored = 0;
+  int64_t of = 0;
+  const char* unit = "tokens";  // or "examples"
 };
 
 class Evaluator {
@@ -66,6 +78,9 @@ class Evaluator {
   int64_t warmup_batches() const { return warmup_batches_; }
   int64_t scored_batches() const { return scored_batches_; }
   int64_t num_batches() const { return warmup_batches_ + scored_batches_; }
+  // Of all lanes when all batches are done, or of this process's after those that are.
+  Coverage planned() const { return CoverageOf(planned_windows_); }
+  Coverage scored() const { return CoverageOf(scored_windows_); }
   // This process's lanes, and what each of them has scored so far.
   dist::Range lanes() const { return lanes_; }
   const std::vector<SplitLosses>& lane_losses() const { return losses_; }
@@ -83,15 +98,20 @@ class Evaluator {
  private:
   Evaluator(const RunConfig& config, const EvaluatorOptions& options);
   absl::Status Plan(const data::Dataset& text);
+  absl::Status PlanWhole(const data::Dataset& text);
+  Coverage CoverageOf(int64_t windows) const;
+  // Whether the batch that comes next is scored in this lane of all.
+  bool IsScored(int64_t lane) const;
   absl::Status CheckMetric(const data::Dataset& text) const;
 
   const RunConfig& config_;
-  const EvaluatorOptions options_;
-  const int64_t micro_batch_size_;
+  EvaluatorOptions options_;
+  int64_t micro_batch_size_;
   dist::Range leaves_;  // microbatches of this process
   dist::Range lanes_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<data::Sampler> sampler_;
+  const WindowSampler* windows_ = nullptr;  // the sampler, of a whole text
   std::unique_ptr<Transformer> own_transformer_;
   Transformer* transformer_ = nullptr;
   MemoryRing memory_;                     // of lanes_
@@ -99,10 +119,13 @@ class Evaluator {
   // The size of a dataset of labelled examples, or of their windows, each of which is scored once;
   // else 0.
   int64_t num_examples_ = 0;
+  int64_t num_tokens_ = 0;
+  int64_t planned_windows_ = 0;
   int64_t warmup_batches_ = 0;
   int64_t scored_batches_ = 0;
 
   int64_t next_batch_ = 0;
+  int64_t scored_windows_ = 0;
   std::vector<SplitLosses> losses_;
   std::vector<std::vector<NamedSum>> sums_;  // of the heads, by microbatch
   std::unique_ptr<data::BatchLoader> loader_;
@@ -139,6 +162,9 @@ class PeriodicEvaluator {
   static absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> Create(
       const RunConfig& config, const data::DatasetIndex& training, dist::Communicator& communicator,
       Transformer& shared, kernels::Backend& backend);
+
+  // Of each evaluation.
+  Coverage coverage() const { return evaluator_->planned(); }
 
   // After step `step` (steps finished). After the last one always: it is what a run is judged by.
   bool IsDue(int64_t step) const {

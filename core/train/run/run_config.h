@@ -243,7 +243,7 @@ struct EvalConfig {
           "none.");
     visit("every", self.every, "Steps between evaluations during training; 0: never.",
           AtLeast(0, "steps"));
-    visit("batches", self.batches, "Batches scored per evaluation; 0: the whole text.",
+    visit("batches", self.batches, "Batches scored per evaluation; 0: all that the text has.",
           AtLeast(0, "batches"));
     visit("batch_size", self.batch_size,
           "Sequences per batch, each a lane of the text; 0: train.global_batch_size.",

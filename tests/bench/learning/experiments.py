@@ -105,16 +105,10 @@ def sums(report):
     return {(split["direction"], split["part"]): (split["targets"], split["loss_sum"]) for split in report["losses"]}
 
 
-def own_losses(args, run_dir, values, first):
-    """Mean losses of batches `first` and later. A model whose memory needs `first` batches to fill scores just these; one
-    without memory scores all, from which its loss of the first ones is taken away."""
+def own_losses(args, run_dir, values):
+    """Mean losses of all of the text."""
     report = evaluate(args, run_dir, values, "--batches", 2 if args.smoke else 0, "--seed", 1, "--batch-size", 16)
-    found = sums(report)
-    surplus = first - report["settings"]["warmup_batches"]
-    if surplus > 0 and not args.smoke:
-        early = sums(evaluate(args, run_dir, values, "--batches", surplus, "--seed", 1, "--batch-size", 16))
-        found = {key: (n - early[key][0], loss - early[key][1]) for key, (n, loss) in found.items()}
-    return [{"direction": d, "part": p, "targets": n, "nats": loss / n} for (d, p), (n, loss) in found.items() if n]
+    return [{"direction": d, "part": p, "targets": n, "nats": loss / n} for (d, p), (n, loss) in sums(report).items() if n]
 
 
 def curve(metrics, window=20):
@@ -130,7 +124,7 @@ def train_and_ask(args, variant, seed, steps):
     records = [about | {"curve": curve(metrics), "targets_a_step": metrics[-1]["targets"]}]
 
     def ask(question, values):
-        for split in own_losses(args, run_dir, values, first=2):
+        for split in own_losses(args, run_dir, values):
             records.append(about | {"question": question} | split)
 
     if variant == "dae":

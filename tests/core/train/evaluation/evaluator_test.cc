@@ -27,8 +27,8 @@ constexpr uint64_t kVocabulary = 100;
 
 class EvaluatorTest : public data::TextFolderTest {
  protected:
-  EvaluatorTest()
-      : TextFolderTest(data::TestStream::Random(6000, kVocabulary, 3),
+  explicit EvaluatorTest(int64_t num_tokens = 6000)
+      : TextFolderTest(data::TestStream::Random(num_tokens, kVocabulary, 3),
                        {.vocab_size = kVocabulary, .shard_tokens = 6400}) {
     text_ = data::Dataset::Open(folder_).value();
     testing::SetKeys(
@@ -223,6 +223,72 @@ TEST_F(EvaluatorTest, ReadsTheWholeTextIfNotTold) {
   EXPECT_EQ(Losses().total().samples, 4 * (186 - 2));
   config_.objective.name = "causal_lm";
   EXPECT_EQ(Losses().total().targets, 4 * (93 - 1) * 32);
+}
+
+// No number of windows times their length.
+class WholeTextTest : public EvaluatorTest {
+ protected:
+  WholeTextTest() : EvaluatorTest(501) { config_.sampling.bidirectional = false; }
+
+  // With so many windows at once.
+  SplitLosses Whole(int64_t batch_size) const {
+    auto backend = *kernels::MakeCpuBackend({1});
+    const auto evaluator = *Evaluator::Create(
+        config_, *text_, {.lanes = batch_size, .whole = true, .seed = 9}, nullptr, *backend);
+    const SplitLosses losses = SumOverLanes(RunAll(*evaluator, Weights()));
+    EXPECT_EQ(evaluator->scored().scored, evaluator->scored().of);
+    EXPECT_EQ(evaluator->scored().of, evaluator->planned().scored);
+    return losses;
+  }
+};
+
+TEST_F(WholeTextTest, ItsLossDoesNotDependOnTheBatchSize) {
+  const char* const cases[] = {"permutation_lm, mem_len = 20, bidirectional = true",
+                               "permutation_lm, mem_len = 0, bidirectional = false",
+                               "dae, mem_len = 20, bidirectional = false",
+                               "causal_lm, mem_len = 70, bidirectional = true",
+                               "causal_lm, mem_len = 40, bidirectional = false",
+                               "masked_lm, mem_len = 0, bidirectional = false",
+                               "masked_diffusion, mem_len = 0, bidirectional = false",
+                               "a3, mem_len = 0, bidirectional = false"};
+  for (const std::string words : cases) {
+    SCOPED_TRACE(words);
+    const size_t comma = words.find(", ");
+    config_.objective.name = words.substr(0, comma);
+    testing::SetKeys(words.substr(comma + 2), config_.model, config_.sampling);
+    const LossSums one = Whole(1).total();
+    EXPECT_GT(one.targets, 50);
+    for (const int64_t batch_size : {2, 3, 8, 100}) {
+      const LossSums other = Whole(batch_size).total();
+      EXPECT_EQ(other.targets, one.targets) << batch_size;
+      EXPECT_EQ(other.samples, one.samples) << batch_size;
+      // Float32 of other matrix products.
+      EXPECT_NEAR(other.mean(), one.mean(), 1e-6 * one.mean()) << batch_size;
+    }
+  }
+}
+
+// Also those that are too few for a window.
+TEST_F(WholeTextTest, EveryTokenIsPredictedOnceInEachDirection) {
+  config_.objective.name = "causal_lm";
+  config_.model.mem_len = 0;
+  const SplitLosses one_way = Whole(4);
+  EXPECT_EQ(one_way.total().targets, 500);
+  config_.sampling.bidirectional = true;
+  const SplitLosses both = Whole(4);
+  EXPECT_EQ(both.directions[1].targets, 500);
+  EXPECT_NEAR(both.directions[0].loss, one_way.total().loss, 1e-6 * one_way.total().loss);
+}
+
+TEST_F(WholeTextTest, APartSaysHowMuchItIs) {
+  config_.objective.name = "causal_lm";
+  config_.model.mem_len = 0;
+  auto backend = *kernels::MakeCpuBackend({1});
+  const auto evaluator =
+      *Evaluator::Create(config_, *text_, {.lanes = 4, .batches = 2}, nullptr, *backend);
+  RunAll(*evaluator, Weights());
+  EXPECT_EQ(evaluator->scored().scored, 4 * 2 * 32);
+  EXPECT_EQ(evaluator->scored().of, 501);
 }
 
 TEST_F(EvaluatorTest, SaysHowMuchTextIsMissing) {
