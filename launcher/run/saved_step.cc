@@ -104,6 +104,8 @@ absl::StatusOr<ckpt::Checkpoint> OpenSavedStep(const std::string& run_dir, int64
   absl::StatusOr<ckpt::Checkpoint> checkpoint =
       step >= 0 ? OpenWhole(ckpt::CheckpointPath(run_dir, step)) : OpenNewest(run_dir);
   if (!checkpoint.ok()) return checkpoint;
+  const std::string best = step < 0 ? NoteOfBest(*checkpoint) : "";
+  if (!best.empty()) Log(best);
   const std::string divergence = DivergenceOf(run_dir, checkpoint->step());
   if (!divergence.empty()) LogWarning(divergence);
   return checkpoint;

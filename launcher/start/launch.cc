@@ -33,6 +33,7 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
+#include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/counted.h"
@@ -178,6 +179,11 @@ class Run {
     if (replacement) RETURN_IF_ERROR(Record(*replacement));
     RETURN_IF_ERROR(lease_.Check());
     RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
+    if (const auto* const schedule =
+            replacement ? std::get_if<ledger::Schedule>(&*replacement) : nullptr;
+        schedule != nullptr) {
+      Log(absl::StrCat("the schedule changes: ", schedule->detail));
+    }
     const auto* const change =
         replacement ? std::get_if<ledger::Reconfigured>(&*replacement) : nullptr;
     if (change != nullptr) {
@@ -317,9 +323,13 @@ void TellHowToResume(const LaunchOptions& options) {
 // What a new user does next.
 void TellOfEnd(const LaunchOptions& options) {
   const std::string run_dir = ShellQuote(options.run_dir);
-  Log(absl::StrCat("finished; curves as a page: ", FrontCommand(), " report ", run_dir,
-                   "; weights for PyTorch: ", FrontCommand(), " export ", run_dir,
-                   " --format safetensors --output DIR"));
+  const absl::StatusOr<std::string> newest =
+      ckpt::FindNewest(options.run_dir, /*quarantine_bad=*/false);
+  const auto opened = newest.ok() ? ckpt::Checkpoint::Open(*newest) : newest.status();
+  const std::string best = opened.ok() ? NoteOfBest(*opened) : "";
+  Log(absl::StrCat("finished; ", best, best.empty() ? "" : "; ", "curves as a page: ",
+                   FrontCommand(), " report ", run_dir, "; weights for PyTorch: ", FrontCommand(),
+                   " export ", run_dir, " --format safetensors --output DIR"));
 }
 
 int RunLaunch(LaunchOptions options) {

@@ -129,6 +129,9 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
                                                        static_cast<int64_t>(dataset.vocab_size),
                                                        dataset.tokenizer_digest));
+  const std::string best = NoteOfBest(*plan.checkpoint);
+  if (!best.empty() && config.train.init_from != plan.checkpoint->directory())
+    Log(absl::StrCat("train.init_from: ", best));
   config.train.init_from = plan.checkpoint->directory();
   return absl::OkStatus();
 }

@@ -284,6 +284,7 @@ schedule)
   launch "$name/run" "${change[@]}" --allow-schedule-change >>$name/log 2>&1; expect_status $? 0 "an allowed change"
   expect_text '"event":"schedule".*learning_rate = 0.003 -> .*train.steps = 20 -> train.steps = 30' $name/run/ledger.jsonl
   expect_text "resuming after step 20 of 30" $name/log
+  expect_text "schedule changes: .*; learning rate of step 21: [0-9.e-]* -> [0-9.e-]*$" $name/log
   [ "$(wc -l <$name/run/metrics.jsonl)" -eq 30 ] || fail "not 30 steps"
   # Once allowed it is the run's schedule.
   "$anyorder" launch --run-dir $name/run >>$name/log 2>&1; expect_status $? 0 "the same again"

@@ -135,7 +135,7 @@ averaged)
   }
   return_as ema
   for kind in ema raw; do
-    evaluate $name/ema-from-$kind --json >$name/from-$kind.json || fail "eval of an import"
+    evaluate $name/ema-from-$kind --batches 2 --json >$name/from-$kind.json || fail "eval of an import"
   done
   python3 - $name <<'PYTHON' || fail "the average is not what was evaluated"
 import json, sys

@@ -12,6 +12,7 @@
 #include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/optim/schedule.h"
 #include "core/train/run/config_file.h"
 
 namespace anyorder {
@@ -371,10 +372,17 @@ absl::StatusOr<std::optional<ledger::Event>> ReplacementRecord(const RunDirector
   ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   RETURN_IF_ERROR(CheckMayReplace(started, now, progress, is_schedule_allowed, paths.root));
-  const std::string change = DifferingLines(started, now);
+  std::string change = DifferingLines(started, now);
   if (change.empty()) return std::nullopt;
-  if (progress.is_settled())
+  if (progress.is_settled()) {
+    const int64_t done = std::max<int64_t>(0, progress.checkpoint_step);
+    const auto rate = [done](const RunConfig& config) {
+      return LearningRate(config.optimizer, config.train.steps, done);
+    };
+    absl::StrAppend(&change, "; learning rate of step ", done + 1, ": ", rate(started), " -> ",
+                    rate(now));
     return ledger::Event(ledger::Schedule{attempt, now.IdentityDigest(), change});
+  }
   return ledger::Event(ledger::Reconfigured{attempt, now.IdentityDigest(), change});
 }
 

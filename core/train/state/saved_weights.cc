@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "ckpt/layout.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/training_state.h"
@@ -155,6 +156,21 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
       "the held-out text was made by tokenizer ", text.tokenizer_digest,
       ", but the run was trained with ", saved.tokenizer_digest,
       "; prepare it with `anyorder prep --vocab DATASET`, or --tokenizer, the training data's");
+}
+
+std::string NoteOfBest(const ckpt::Checkpoint& newest) {
+  const absl::StatusOr<TrainMetadata> saved = ParseMetadata(newest.metadata_json());
+  if (!saved.ok()) return "";
+  const BestEvaluationState& best = saved->best_evaluation;
+  if (best.step < 0 || best.step == newest.step()) return "";
+  const std::filesystem::path path =
+      std::filesystem::path(newest.directory()).parent_path() / ckpt::StepName(best.step);
+  std::error_code error;
+  return absl::StrCat("step ", newest.step(), ", the newest, is taken; the best ", best.metric,
+                      ", ", LossText(best.value), ", was after step ", best.step, ": ",
+                      std::filesystem::exists(path, error)
+                          ? absl::StrCat("--step best, or '", path.string(), "'")
+                          : "it was not kept (checkpoint.keep_best = true keeps it)");
 }
 
 std::string WarmStart::Description() const {

@@ -44,6 +44,10 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
 absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text);
 
+// Where `newest`, a run's newest checkpoint, is not of its best evaluation: which step is taken,
+// which is the best, and how to name it. Else "".
+std::string NoteOfBest(const ckpt::Checkpoint& newest);
+
 // Weights that a run begins with instead of initial ones: those of another run's checkpoint, tensor
 // by tensor, by their names (core/network/weight_transfer.h); the average where it has one.
 // Moments, memory, an average of its own and the data position start from scratch.

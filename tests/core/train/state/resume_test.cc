@@ -10,6 +10,9 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_cat.h"
+
+#include "core/optim/schedule.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/training_state.h"
@@ -207,6 +210,13 @@ TEST_F(ReplacementTest, TheShapeOfTheScheduleMayChangeAndLayersMayNot) {
   const auto* schedule = std::get_if<ledger::Schedule>(&Record()->value());
   ASSERT_NE(schedule, nullptr);
   EXPECT_THAT(schedule->detail, HasSubstr("optimizer.decay_power = 2"));
+  now_ = config_;
+  now_.optimizer.learning_rate *= 2;
+  const auto rate = [](const RunConfig& config) {  // after the checkpoint of step 10
+    return absl::StrCat(LearningRate(config.optimizer, config.train.steps, 10));
+  };
+  EXPECT_THAT(std::get<ledger::Schedule>(**Record()).detail,
+              HasSubstr("learning rate of step 11: " + rate(config_) + " -> " + rate(now_)));
   now_ = config_;
   now_.optimizer.decay = LearningRateDecay::kWarmupStableDecay;
   now_.optimizer.decay_steps = 2;
