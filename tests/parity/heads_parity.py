@@ -3,6 +3,7 @@
 `anyorder import` must choose the task.
 """
 import json
+import random
 import sys
 from functools import partial
 
@@ -11,6 +12,7 @@ import families_parity
 import hf_model
 import masks
 import run_programs
+import sentencepiece
 import torch
 import transformers
 
@@ -196,6 +198,66 @@ def compare_class(architecture, shape, work, shards):
     return measures, faults + cases.config_faults(said, cases.read_config(back))
 
 
+def is_max_context(windows, window, token):
+    """_check_is_max_context of BERT's run_squad.py."""
+    best, best_window = None, None
+    for i, (begin, length) in enumerate(windows):
+        if not begin <= token < begin + length:
+            continue
+        score = min(token - begin, begin + length - 1 - token) + 0.01 * length
+        if best is None or score > best:
+            best, best_window = score, i
+    return best_window == window
+
+
+@torch.no_grad()
+def bert_answers(model, question, passage, ids, settings, max_answer, n_best=20):
+    """(score, first token, last token) of the answers that write_predictions of BERT's run_squad.py chooses among, the best first."""
+    question = question[:settings["sampling.max_question"]]
+    room, windows, begin = settings["sampling.seq_len"] - len(question) - 3, [], 0
+    while begin < len(passage):
+        windows.append((begin, min(len(passage) - begin, room)))
+        if sum(windows[-1]) == len(passage):
+            break
+        begin += min(windows[-1][1], settings["sampling.passage_stride"])
+    found, first = [], len(question) + 2
+    for i, (begin, length) in enumerate(windows):
+        tokens = [ids["cls"], *question, ids["sep"], *passage[begin:begin + length], ids["sep"]]
+        said = model(torch.tensor([tokens]), token_type_ids=torch.tensor([[0] * first + [1] * (length + 1)]))
+        best = lambda logits: sorted(enumerate(logits[0].tolist()), key=lambda one: one[1], reverse=True)[:n_best]
+        for start, start_logit in best(said.start_logits):
+            for end, end_logit in best(said.end_logits):
+                if not (first <= start < first + length and first <= end < first + length):
+                    continue
+                if not is_max_context(windows, i, begin + start - first) or end < start or end - start + 1 > max_answer:
+                    continue
+                found.append((start_logit + end_logit, begin + start - first, begin + end - first))
+    return sorted(found, key=lambda one: one[0], reverse=True)
+
+
+def answer_faults(model, work, shards, settings):
+    """Questions whose best answer by `anyorder predict` is another than by BERT's code."""
+    rng, model = random.Random(6), model.eval()
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(shards / "spiece.model"))
+    ids = json.loads((shards / "dataset.json").read_text())["vocab_ids"]
+    text = lambda words: " ".join("".join(rng.choice("bkmnt") + rng.choice("aiou") for _ in range(rng.randint(1, 4))) for _ in range(words))
+    questions = [{"question": text(rng.randint(1, 9)), "passage": text(rng.randint(3, 60))} for _ in range(100)]
+    (work / "questions.jsonl").write_text("".join(json.dumps(one) + "\n" for one in questions))
+    faults = []
+    for max_answer in (2, 5, 64):
+        output = work / f"answers-{max_answer}.jsonl"
+        run_programs.anyorder("predict", work / "run", "--data", work / "questions.jsonl", "--output", output, "--max-answer", max_answer)
+        for one, line in zip(questions, output.read_text().splitlines()):
+            tokens = pieces.encode(one["passage"])
+            theirs = bert_answers(model, pieces.encode(one["question"]), tokens, ids, settings, max_answer)
+            ours, near = json.loads(line)["answers"], [span for span in theirs if span[0] > theirs[0][0] - 1e-5]
+            texts = [pieces.decode(tokens[begin:end + 1]).strip() for _, begin, end in near]
+            said = ours[0]["text"] if ours else None
+            if said not in (texts or [None]):
+                faults.append(f"at most {max_answer} tokens: {said} for {texts} in {one['passage']}")
+    return faults
+
+
 def classes_of(shards):
     return json.loads((shards / "dataset.json").read_text())["examples"]["classes"]
 
@@ -213,6 +275,8 @@ def compare_run(name, work, shards):
         faults.append(f"it is no score: {model.config.problem_type}, {model.config.num_labels}")
     measures = hf_model.Measures()
     compare_logits(model, dump, settings["sampling.seq_len"], task, measures)
+    if name == "bert spans":
+        faults += answer_faults(model, work, shards[task], settings)
     back = run_programs.returned(export, work, "back", {"data.shards": shards[task]})
     return measures, faults + cases.tensor_faults(cases.read_weights(export), cases.read_weights(back))
 

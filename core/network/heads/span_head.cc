@@ -9,11 +9,9 @@
 namespace anyorder {
 namespace {
 
-// Ends that are tried for each start of the conditional form, starts and ends of the simple one,
-// and spans a lane that are told.
+// Ends that are tried for each start of the conditional form; starts and ends of the simple one.
 constexpr int64_t kEndsOfStart = 5;
 constexpr int64_t kSimpleEnds = 20;
-constexpr size_t kMostSpans = 20;
 
 // A row of one lane that a span may begin or end with.
 struct Place {
@@ -49,15 +47,16 @@ std::vector<Place> Best(std::vector<Place> places, int64_t count, int64_t left_o
   return places;
 }
 
-// As tokens of the passage, the best first.
-void KeepBest(std::vector<SpanCandidate>& spans) {
+// The best first. All stay: which of them count is decided before the best are taken
+// (data/sampling/span_answers.h).
+void Sort(std::vector<SpanCandidate>& spans) {
   std::sort(spans.begin(), spans.end(), [](const SpanCandidate& a, const SpanCandidate& b) {
     return std::tuple(-a.log_probability, a.begin, a.end) <
            std::tuple(-b.log_probability, b.begin, b.end);
   });
-  if (spans.size() > kMostSpans) spans.resize(kMostSpans);
 }
 
+// As tokens of the passage.
 void AddSpan(const Batch& batch, int64_t b, int64_t first, int64_t last, double score,
              TaskResult& result) {
   const int32_t passage = batch.task_passages[b];
@@ -368,23 +367,36 @@ void SpanHead::AddConditionalSpans(const Batch& batch, int64_t b, TaskResult& re
     for (const Place& end : Best(Places(batch, b, start, end_logit), kEndsOfStart, classifier))
       AddSpan(batch, b, start, end.row, start_logit(start) + end.score - all, result);
   }
-  KeepBest(result.spans);
+  Sort(result.spans);
   if (has_answer_class_) result.answer_logit = answers_.At(b);
 }
 
 void SpanHead::AddSimpleSpans(const Batch& batch, int64_t b, TaskResult& result) const {
   const int64_t classifier = batch.task_classifiers[b];
-  const auto start_logit = [&](int64_t row) { return logits_.At(b * rows_ + row); };
-  const auto end_logit = [&](int64_t row) { return ends_.At(b * rows_ + row); };
-  const std::vector<Place> ends = Best(Places(batch, b, 0, end_logit), kSimpleEnds, classifier);
-  for (const Place& start : Best(Places(batch, b, 0, start_logit), kSimpleEnds, classifier)) {
+  // As in BERT's write_predictions tokens that no answer begins or ends with compete, too: its
+  // question, [CLS] and [SEP].
+  const auto best = [&](const HostCopy& logits) {
+    std::vector<Place> places;
+    for (int64_t row = 0; row < rows_; ++row) {
+      const int32_t slot = batch.task_rows[b * rows_ + row];
+      if (batch.row_doc[slot] >= 0) places.push_back({row, logits.At(b * rows_ + row)});
+    }
+    places = Best(std::move(places), kSimpleEnds, -1);
+    std::erase_if(places, [&](const Place& place) {
+      return place.row == classifier || batch.task_valid[b * rows_ + place.row] == 0;
+    });
+    return places;
+  };
+  const std::vector<Place> ends = best(ends_);
+  for (const Place& start : best(logits_)) {
     for (const Place& end : ends) {
       if (end.row >= start.row)
         AddSpan(batch, b, start.row, end.row, start.score + end.score, result);
     }
   }
-  KeepBest(result.spans);
-  result.null_log_probability = start_logit(classifier) + end_logit(classifier);
+  Sort(result.spans);
+  result.null_log_probability =
+      logits_.At(b * rows_ + classifier) + ends_.At(b * rows_ + classifier);
 }
 
 }  // namespace anyorder

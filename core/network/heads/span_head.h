@@ -13,7 +13,9 @@
 //                 its last layer; there is none here
 //       loss = (start + end) / 2 [+ answer / 2], of softmaxes and a logistic loss
 //   simple        (Devlin et al. 2019, sections 4.2 and 4.3)
-//       start and end are one dense layer each; loss = (start + end) / 2
+//       start and end are one dense layer each; loss = (start + end) / 2. Evaluation: every pair of
+//       the 20 likeliest starts and ends of the window, as in write_predictions of the released
+//       run_squad.py
 
 #pragma once
 

@@ -25,8 +25,9 @@ struct TaskResult {
   // of the classes of each word, one word after the other, as many as fit.
   std::vector<float> logits;
   std::vector<int32_t> tags;  // with tags: the likeliest class of each of these words
-  // In evaluation of spans: the best, the best one first; the same of CLS as start and end, which
-  // says that none is the answer; and the logit of that, of a head with an answer class, else NaN.
+  // In evaluation of spans: those that were tried, the best one first; the same of CLS as start and
+  // end, which says that none is the answer; and the logit of that, of a head with an answer class,
+  // else NaN.
   std::vector<SpanCandidate> spans;
   double null_log_probability = 0;
   double answer_logit = std::numeric_limits<double>::quiet_NaN();

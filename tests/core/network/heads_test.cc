@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -103,6 +105,21 @@ TEST_P(SpanHeadTest, F1IsOfTheTokensThatAreFoundAndThoseOfTheAnswer) {
   }
 }
 
+// As in write_predictions of XLNet's run_squad.py, all pairs of the search stay: which ones count
+// is asked before the best are taken. Five starts have five ends each, or those behind them.
+TEST(LongPassageTest, AllPairsOfTheConditionalSearchAreTold) {
+  const ModelConfig model = SpanModel(SpanHeadKind::kConditional, false);
+  const auto objective = MakeObjectiveOrDie("xlnet_finetuning", model, OneWaySampling(64));
+  TextSample sample = SpanSample(-1, -1);
+  for (int32_t i = 0; i < 40; ++i) sample.parts[1].push_back(7 + i % 6);
+  const TaskResult result = RunOnce(model, BuildBatch(*objective, {sample})).task_results[0];
+  std::map<int32_t, int64_t> ends;  // by start
+  for (const SpanCandidate& span : result.spans) ++ends[span.begin];
+  EXPECT_EQ(ends.size(), 5u);
+  for (const auto& [begin, count] : ends)
+    EXPECT_EQ(count, std::min<int64_t>(5, std::ssize(sample.parts[1]) - begin)) << begin;
+}
+
 INSTANTIATE_TEST_SUITE_P(Kinds, SpanHeadTest,
                          ::testing::Values(SpanHeadKind::kConditional, SpanHeadKind::kSimple),
                          [](const auto& info) { return std::string(EnumName(info.param)); });
@@ -185,6 +202,47 @@ TEST_F(BertHeadTest, EveryWordIsToldAndTheKnownOnesAreJudged) {
   EXPECT_EQ(unknown.logits, said.logits);
   EXPECT_EQ(unknown.loss, 0);
   EXPECT_EQ(unknown.num_judged, 0);
+}
+
+// As in BERT's write_predictions: every pair of the 20 likeliest starts and ends of the window that
+// lies in the passage; question and special tokens take a few of the 20.
+TEST_F(BertHeadTest, AllPairsOfTheLikeliestStartsAndEndsAreTold) {
+  constexpr int32_t kPassage = 40;
+  constexpr int64_t kOthers = 5;  // <cls>, question, <sep>, <sep>
+  model_ = SmallLearnedModel(kPassage + kOthers, 2);
+  model_.task = {.task = ExampleTask::kSpans, .span_head = SpanHeadKind::kSimple};
+  objective_ = MakeObjectiveOrDie("bert_finetuning", model_, OneWaySampling(kPassage + kOthers));
+  sample_.parts[1].clear();
+  for (int32_t i = 0; i < kPassage; ++i) sample_.parts[1].push_back(7 + (i * i) % 6);
+  const std::vector<SpanCandidate> told = Run().task_results[0].spans;
+  // Losses of labels rank the passage's tokens as starts, and as ends.
+  const auto ranked = [&](bool as_starts) {
+    std::vector<std::pair<double, int32_t>> losses;
+    for (int32_t token = 0; token < kPassage; ++token) {
+      sample_.label = 1;
+      sample_.answer_begin = as_starts ? token : 0;
+      sample_.answer_end = as_starts ? kPassage : token + 1;
+      losses.push_back({Run().task_results[0].loss, token});
+    }
+    std::sort(losses.begin(), losses.end());
+    return losses;
+  };
+  const auto starts = ranked(true), ends = ranked(false);
+  const auto pairs = [&](int64_t num_starts, int64_t num_ends) {
+    std::set<std::pair<int32_t, int32_t>> all;
+    for (int64_t s = 0; s < num_starts; ++s) {
+      for (int64_t e = 0; e < num_ends; ++e)
+        if (ends[e].second >= starts[s].second) all.insert({starts[s].second, ends[e].second + 1});
+    }
+    return all;
+  };
+  std::set<std::pair<int32_t, int32_t>> found;
+  for (const SpanCandidate& span : told) found.insert({span.begin, span.end});
+  EXPECT_EQ(found.size(), told.size());
+  bool fits = false;
+  for (int64_t s = 20 - kOthers; s <= 20; ++s)
+    for (int64_t e = 20 - kOthers; e <= 20; ++e) fits = fits || found == pairs(s, e);
+  EXPECT_TRUE(fits) << told.size() << " spans";
 }
 
 TEST_F(BertHeadTest, AScoresLossIsTheSquareOfItsDistance) {
