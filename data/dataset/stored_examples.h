@@ -36,6 +36,7 @@ class StoredExamples : public ExampleSource {
   // Texts of an example at most.
   int64_t most_parts() const { return most_parts_; }
   VocabularyIds vocabulary() const override { return text_.vocabulary(); }
+  bool has_narrow_windows() const override { return index_.settings.count("windows") == 0; }
   absl::StatusOr<Example> ReadExample(int64_t example) const override;
   absl::StatusOr<ExampleOutline> Outline(int64_t example) const override;
 
@@ -73,6 +74,10 @@ class StoredExamples : public ExampleSource {
   int64_t num_classes_ = 0;
   int64_t most_parts_ = 0;
 };
+
+// In DatasetIndex::counts: kSpans whose answers all stand elsewhere; they have no label
+// (FORMAT.md).
+inline constexpr char kMisplacedCount[] = "examples_misplaced";
 
 // Whether the labels of such examples are classes.
 constexpr bool HasClasses(ExampleTask task) {

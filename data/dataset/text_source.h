@@ -62,6 +62,9 @@ class ExampleSource {
   // choices of an example.
   virtual int64_t num_classes() const = 0;
   virtual VocabularyIds vocabulary() const = 0;
+  // kSpans: whether windows leave room for four special tokens, RoBERTa's, whatever the objective
+  // writes. Datasets of older versions do, so that their runs go on as they began.
+  virtual bool has_narrow_windows() const { return false; }
 
   // REQUIRES 0 <= example < num_examples(). Thread-safe. DataLoss if the stored bytes fail their
   // checksum.

@@ -43,11 +43,12 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
   bool all_have_answers = true;
   for (int64_t i = 0; i < count && all_have_answers && use == WindowUse::kTraining; ++i) {
     ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
-    all_have_answers = outline.label == 1;
+    all_have_answers = outline.label != 0;
   }
   const bool drops = use == WindowUse::kTraining && all_have_answers;
   for (int64_t i = 0; i < count; ++i) {
     ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
+    if (use == WindowUse::kTraining && outline.label < 0) continue;  // nothing to learn
     bool holds_answer = false;
     const int64_t room = Room(outline.lengths[0]);
     if (room < 1) {
@@ -56,7 +57,7 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
                              config_.max_question,
                              " tokens (sampling.max_question) and special "
                              "tokens take ",
-                             kSpecialTokens,
+                             num_specials_,
                              ", which leaves none for the passage; "
                              "make seq_len larger or max_question smaller");
     }
@@ -77,7 +78,7 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
 }
 
 int64_t PassageWindows::Room(int64_t question_tokens) const {
-  return config_.seq_len - kSpecialTokens - std::min(question_tokens, config_.max_question);
+  return config_.seq_len - num_specials_ - std::min(question_tokens, config_.max_question);
 }
 
 absl::StatusOr<Example> PassageWindows::ReadExample(int64_t window) const {

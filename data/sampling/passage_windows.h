@@ -44,9 +44,6 @@ std::vector<PassageWindow> WindowsOf(int64_t length, int64_t room, int64_t strid
 // window_of and window_begin say where it comes from. They are numbered question by question.
 class PassageWindows : public ExampleSource {
  public:
-  // Special tokens of a sequence at most: RoBERTa has two between question and passage.
-  static constexpr int64_t kSpecialTokens = 4;
-
   // `examples` must outlive it. Errors: InvalidArgument if sampling.seq_len leaves no token
   // for the passage of some question; FailedPrecondition if no window is left to train on; those of
   // examples.Outline.
@@ -72,12 +69,15 @@ class PassageWindows : public ExampleSource {
   };
 
   PassageWindows(const ExampleSource& examples, const SamplingConfig& config)
-      : examples_(examples), config_(config) {}
+      : examples_(examples),
+        config_(config),
+        num_specials_(examples.has_narrow_windows() ? 4 : config.pair_specials) {}
   absl::Status AddAll(WindowUse use);
   int64_t Room(int64_t question_tokens) const;
 
   const ExampleSource& examples_;
   const SamplingConfig config_;
+  const int64_t num_specials_;  // of a sequence
   std::vector<Place> windows_;
   int64_t num_cut_answers_ = 0;
 };

@@ -88,8 +88,10 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
                              "the training data with --labels-from");
   }
   if (labels == TaskLabels::kMayLack) return absl::OkStatus();
+  const auto misplaced = dataset.index().counts.find(data::kMisplacedCount);
+  uint64_t left_out = misplaced == dataset.index().counts.end() ? 0 : misplaced->second;
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
-    if (examples->HasLabel(i)) continue;
+    if (examples->HasLabel(i) || (left_out > 0 && left_out-- > 0)) continue;
     return Refuse(absl::StrCat("has no label for example ", i),
                   "training needs one for each; leave such examples out");
   }

@@ -21,7 +21,8 @@ std::string LackingToken(const RunConfig& config, const data::VocabIds& ids);
 // FailedPrecondition for labelled examples where it learns from plain text, for plain text where it
 // learns from examples, for a vocabulary with a LackingToken, and for examples of a task that it
 // does not learn; of an objective with a task head also for another task or more classes or choices
-// than [objective] says, or, with kRequired, for an example that has no label.
+// than [objective] says, or, with kRequired, for an example that has no label (but those that
+// data::kMisplacedCount counts).
 absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
                            TaskLabels labels);
 

@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/digest.h"
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 #include "core/objective/objective.h"
 #include "core/train/run/field_text.h"
 
@@ -268,6 +269,11 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
 
 ObjectiveOrStatus MakeObjective(const RunConfig& config) {
   return MakeObjective(config.objective.name, config.model, config.sampling);
+}
+
+int64_t RunConfig::PairSpecials() const {
+  const absl::StatusOr<const ObjectiveTraits*> traits = ObjectiveNamed(objective.name);
+  return traits.ok() ? NumSpecials((*traits)->layout.Of(2)) : sampling.pair_specials;
 }
 
 const ObjectiveTraits& TraitsOf(const RunConfig& config) {

@@ -349,6 +349,7 @@ struct RunConfig {
   // What one section means for another: the model has the parts that the objective asks for.
   // Call it after every change of [objective].
   void Resolve() {
+    sampling.pair_specials = PairSpecials();
     model.next_sentence_head = objective.next_sentence;
     model.task = {.task = objective.task,
                   .num_classes = objective.num_classes,
@@ -373,6 +374,9 @@ struct RunConfig {
   FaultList Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
   absl::Status ValidateWorldSize(int64_t ranks) const;
+
+  // SamplingConfig::pair_specials of objective.name.
+  int64_t PairSpecials() const;
 
   // Every key with its value, as TOML; parsing it gives the same configuration.
   std::string ToText() const;

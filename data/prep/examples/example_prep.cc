@@ -267,16 +267,18 @@ class ExamplePreparation {
                      origins_.Align(*tokenizer_, options_.letter_case, example.passage));
     encoded.parts.back() = aligned->ids;
     if (!example.answers) return absl::OkStatus();
-    encoded.label = example.answers->empty() ? 0 : 1;
+    encoded.label = example.answers->empty() ? 0 : -1;
     for (const OriginalAnswer& answer : *example.answers) {
       if (!IsInPassage(answer, example.passage)) continue;
+      encoded.label = 1;
       const int64_t length = NumCharacters(answer.text);
       const TokenRange tokens = TokensOf(aligned->ranges, {answer.begin, answer.begin + length});
       if (tokens.begin == tokens.end) continue;
       encoded.answer = tokens;
       return absl::OkStatus();
     }
-    if (encoded.label == 0) return absl::OkStatus();
+    num_misplaced_ += encoded.label < 0 ? 1 : 0;
+    if (encoded.label < 1) return absl::OkStatus();
     return DataLoss("no token of the passage is in an answer; remove the example");
   }
 
@@ -401,12 +403,15 @@ class ExamplePreparation {
       index.settings.erase("case");
       index.settings.emplace("text", "as written");
     }
+    if (summary_.task == ExampleTask::kSpans)
+      index.settings.emplace("windows", "fit the objective");
     if (chat_) index.settings.emplace("chat_template", options_.chat_template);
     if (official_ != nullptr) index.settings.emplace("task", official_->name);
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
     if (summary_.task == ExampleTask::kSpans)
       index.counts.emplace("examples_unanswerable", summary_.num_unanswerable);
+    if (num_misplaced_ > 0) index.counts.emplace(kMisplacedCount, num_misplaced_);
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 
@@ -469,6 +474,7 @@ class ExamplePreparation {
   std::vector<Encoded> examples_;
   std::map<std::string, int32_t> tag_numbers_;  // in the order in which tags are met
   uint64_t num_parts_ = 0;
+  uint64_t num_misplaced_ = 0;  // questions all of whose answers stand elsewhere
   OriginWriter origins_;
   StreamingDigest corpus_;
   ExamplePrepSummary summary_;

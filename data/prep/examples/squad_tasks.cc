@@ -74,8 +74,8 @@ class SquadFile {
         reading_.cleaning().AddPassage(context->get_ref<const std::string&>(), "context", example),
         where));
     RETURN_IF_ERROR(Annotate(ReadAnswers(question, example), where));
-    return HasUsableAnswers(example, where) ? reading_.Take(where, std::move(example))
-                                            : absl::OkStatus();
+    ReportMisplaced(example, where);
+    return reading_.Take(where, std::move(example));
   }
 
   absl::Status ReadAnswers(const Json& question, WrittenExample& example) const {
@@ -109,19 +109,20 @@ class SquadFile {
     return absl::OkStatus();
   }
 
-  // Reports answers that do not stand where they say. False if there are only such.
-  bool HasUsableAnswers(const WrittenExample& example, const std::string& where) {
-    if (!example.answers || example.answers->empty()) return true;
-    size_t num_usable = 0;
-    for (const OriginalAnswer& answer : *example.answers)
-      num_usable += IsInPassage(answer, example.passage) ? 1 : 0;
+  // Reports answers that do not stand where they say. A question with no other can be predicted
+  // and scored, but not learnt.
+  void ReportMisplaced(const WrittenExample& example, const std::string& where) {
+    if (!example.answers) return;
+    const auto is_usable = [&](const auto& one) { return IsInPassage(one, example.passage); };
+    const bool has_usable =
+        std::any_of(example.answers->begin(), example.answers->end(), is_usable);
     for (const OriginalAnswer& answer : *example.answers) {
-      if (IsInPassage(answer, example.passage)) continue;
+      if (is_usable(answer)) continue;
       reading_.LeaveOut(where, absl::StrCat("the answer '", answer.text, "' is not at character ",
-                                            answer.begin, " of the passage, or holds no text",
-                                            num_usable > 0 ? "; others of the question are" : ""));
+                                            answer.begin, " of the passage, or holds no text; ",
+                                            has_usable ? "others of the question are"
+                                                       : "training leaves the question out"));
     }
-    return num_usable > 0;
   }
 
   const std::string& path_;

@@ -35,6 +35,7 @@ class MemoryExamples : public ExampleSource {
   int64_t num_examples() const override { return static_cast<int64_t>(examples.size()); }
   int64_t num_classes() const override { return classes; }
   VocabularyIds vocabulary() const override { return {4, 3, 6, kVocabSize, 1, 2}; }
+  bool has_narrow_windows() const override { return is_old; }
   absl::StatusOr<Example> ReadExample(int64_t example) const override {
     return examples[static_cast<size_t>(example)];
   }
@@ -42,6 +43,7 @@ class MemoryExamples : public ExampleSource {
   static constexpr int32_t kVocabSize = 60;
   ExampleTask kind = ExampleTask::kClassification;
   int64_t classes = 2;
+  bool is_old = false;
   std::vector<Example> examples;
 };
 

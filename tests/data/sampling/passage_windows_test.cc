@@ -77,33 +77,42 @@ SamplingConfig ShortSequences() {
 }
 
 TEST(PassageWindowsTest, AllWindowsComeInOrderWithTheirAnswers) {
-  const MemoryExamples examples = Questions(50, /*some_lack_one=*/true, 3);
-  for (const WindowUse use : {WindowUse::kAll, WindowUse::kTraining}) {
-    const auto windows = PassageWindows::Create(examples, ShortSequences(), use).value();
-    EXPECT_EQ(windows->num_cut_answers(), 0);
-    int64_t next = 0;
-    for (int64_t i = 0; i < 50; ++i) {
-      const Example& whole = examples.examples[i];
-      const int64_t question = std::min<int64_t>(4, std::ssize(whole.parts[0]));
-      const int64_t length = std::ssize(whole.parts[1]);
-      for (const PassageWindow& window : WindowsByTheBook(length, 20 - 4 - question, 5)) {
-        ASSERT_LT(next, windows->num_examples());
-        const Example read = windows->ReadExample(next).value();
-        const TextSample sample = SampleOfExample(*windows, next++, 9).value();
-        EXPECT_EQ(sample.example, i);
-        EXPECT_EQ(sample.window_begin, window.begin);
-        EXPECT_EQ(std::ssize(sample.parts[0]), question);
-        ASSERT_EQ(std::ssize(sample.parts[1]), window.end - window.begin);
-        EXPECT_EQ(sample.parts[1].front(), 1000 + window.begin);
-        EXPECT_EQ(sample.parts[1].back(), 1000 + window.end - 1);
-        const bool holds = whole.label == 1 && whole.answer_begin >= window.begin &&
-                           whole.answer_end <= window.end;
-        EXPECT_EQ(sample.label, holds ? 1 : 0);
-        EXPECT_EQ(sample.answer_begin, holds ? whole.answer_begin - window.begin : -1);
-        EXPECT_EQ(sample.answer_end, holds ? whole.answer_end - window.begin : -1);
+  MemoryExamples examples = Questions(50, /*some_lack_one=*/true, 3);
+  // BERT and XLNet put three special tokens around question and passage, RoBERTa four. In datasets
+  // of older versions all leave room for four.
+  SamplingConfig config = ShortSequences();
+  for (const auto& [num_specials, is_old] :
+       {std::pair(3, false), std::pair(4, false), std::pair(3, true)}) {
+    config.pair_specials = num_specials;
+    examples.is_old = is_old;
+    const int64_t room = 20 - (is_old ? 4 : num_specials);
+    for (const WindowUse use : {WindowUse::kAll, WindowUse::kTraining}) {
+      const auto windows = PassageWindows::Create(examples, config, use).value();
+      EXPECT_EQ(windows->num_cut_answers(), 0);
+      int64_t next = 0;
+      for (int64_t i = 0; i < 50; ++i) {
+        const Example& whole = examples.examples[i];
+        const int64_t question = std::min<int64_t>(4, std::ssize(whole.parts[0]));
+        const int64_t length = std::ssize(whole.parts[1]);
+        for (const PassageWindow& window : WindowsByTheBook(length, room - question, 5)) {
+          ASSERT_LT(next, windows->num_examples());
+          const Example read = windows->ReadExample(next).value();
+          const TextSample sample = SampleOfExample(*windows, next++, 9).value();
+          EXPECT_EQ(sample.example, i);
+          EXPECT_EQ(sample.window_begin, window.begin);
+          EXPECT_EQ(std::ssize(sample.parts[0]), question);
+          ASSERT_EQ(std::ssize(sample.parts[1]), window.end - window.begin);
+          EXPECT_EQ(sample.parts[1].front(), 1000 + window.begin);
+          EXPECT_EQ(sample.parts[1].back(), 1000 + window.end - 1);
+          const bool holds = whole.label == 1 && whole.answer_begin >= window.begin &&
+                             whole.answer_end <= window.end;
+          EXPECT_EQ(sample.label, holds ? 1 : 0);
+          EXPECT_EQ(sample.answer_begin, holds ? whole.answer_begin - window.begin : -1);
+          EXPECT_EQ(sample.answer_end, holds ? whole.answer_end - window.begin : -1);
+        }
       }
+      EXPECT_EQ(next, windows->num_examples());
     }
-    EXPECT_EQ(next, windows->num_examples());
   }
 }
 
@@ -136,6 +145,15 @@ TEST(PassageWindowsTest, LabelsThatAreNotKnownStaySo) {
       EXPECT_EQ(window.label, -1);
     }
   }
+  // Training reads the others as if it were not there.
+  const auto kept =
+      PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
+  examples.examples.erase(examples.examples.begin() + 2);
+  const auto without =
+      PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
+  ASSERT_EQ(kept->num_examples(), without->num_examples());
+  for (int64_t i = 0; i < kept->num_examples(); ++i)
+    EXPECT_EQ(kept->ReadExample(i)->parts, without->ReadExample(i)->parts);
 }
 
 TEST(PassageWindowsTest, AnswersThatNoWindowHoldsAreCountedOrRefused) {

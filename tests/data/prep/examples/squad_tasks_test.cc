@@ -78,9 +78,10 @@ TEST_F(SquadTasksTest, AnswersThatStandElsewhereAreReported) {
       "squad1",
       {Question("a", {Answer("day", 17), Answer("day", 18)}), Question("b", {Answer("day", 1000)}),
        Question("c", {Answer("\u0301", 0)}), Question("d", {Answer("day", 18)})});
-  ASSERT_EQ(result.examples.size(), 2u);
+  ASSERT_EQ(result.examples.size(), 4u);
   EXPECT_EQ(result.examples[0].label, "day@17|day@18");
-  EXPECT_EQ(result.examples[1].id, "d");
+  EXPECT_EQ(result.examples[1].label, "day@1000");
+  EXPECT_EQ(result.examples[3].id, "d");
   ASSERT_EQ(result.left_out.size(), 3u);
   EXPECT_THAT(result.left_out[0].path, HasSubstr("dev.json: question a"));
   EXPECT_EQ(
@@ -88,7 +89,28 @@ TEST_F(SquadTasksTest, AnswersThatStandElsewhereAreReported) {
       "the answer 'day' is not at character 17 of the passage, or holds no text; others of the "
       "question are");
   EXPECT_EQ(result.left_out[1].reason,
-            "the answer 'day' is not at character 1000 of the passage, or holds no text");
+            "the answer 'day' is not at character 1000 of the passage, or holds no text; training "
+            "leaves the question out");
+}
+
+// They are predicted and scored by the answers that they came with, and training leaves them out.
+TEST_F(SquadTasksTest, QuestionsWithMisplacedAnswersAloneStayInTheDataset) {
+  const std::string input = Store(
+      "dev.json",
+      File({Question("a", {Answer("day", 1000)}), Question("b", {Answer("day", 18)})}).dump());
+  const ProgramResult result = RunPrepProgram(
+      {"--task", "squad1", "--input", input, "--output", output_, "--vocab", TestModelPath()});
+  ASSERT_EQ(result.exit_status, 0) << result.error;
+  EXPECT_THAT(result.out, HasSubstr("examples: 2 of span_extraction, 1 without a label\n"));
+  const auto dataset = Dataset::Open(output_, {.verify = true}).value();
+  EXPECT_EQ(dataset->index().counts.at(kMisplacedCount), 1u);
+  EXPECT_FALSE(dataset->examples()->has_narrow_windows());
+  EXPECT_EQ(dataset->examples()->LabelOf(0), -1);
+  EXPECT_EQ(dataset->examples()->LabelOf(1), 1);
+  const auto origins =
+      ExampleOrigins::Open(*FileSystem::Posix(), output_, dataset->index(), *dataset->examples())
+          .value();
+  EXPECT_EQ(origins->Read(0)->answers->at(0).text, "day");
 }
 
 TEST_F(SquadTasksTest, FaultsNameFileAndQuestion) {
