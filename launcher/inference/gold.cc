@@ -12,9 +12,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
-#include "core/base/json_members.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
 #include "data/dataset/shard_format.h"
@@ -23,17 +21,12 @@
 namespace anyorder::launcher {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
   absl::StatusOr<data::ExampleLabels> labels = data::ReadExampleLabels(options);
   RETURN_IF_ERROR(Annotate(labels.status(), "reading the labels"));
   gold.kind = labels->task;
   gold.classes = std::move(labels->classes);
   gold.examples = std::move(labels->examples);
-  gold.is_squad_2 = gold.kind == ExampleTask::kSpans &&
-                    std::any_of(gold.examples.begin(), gold.examples.end(),
-                                [](const auto& example) { return example.answers.empty(); });
   return absl::OkStatus();
 }
 
@@ -46,14 +39,9 @@ absl::Status ReadOrigins(const data::Dataset& dataset, Gold& gold) {
   for (size_t i = 0; i < gold.examples.size(); ++i) {
     ASSIGN_OR_RETURN(const data::ExampleOrigin origin, origins->Read(static_cast<int64_t>(i)));
     gold.examples[i].id = origin.id;
-    if (gold.kind != ExampleTask::kSpans) continue;
-    if (!origin.answers) {
-      return FailedPrecondition("'", gold.path, "' example ", i + 1,
-                                " has no answers to score by; name a dataset that has");
-    }
-    for (const data::OriginalAnswer& answer : *origin.answers)
-      gold.examples[i].answers.push_back(answer.text);
-    gold.is_squad_2 |= origin.answers->empty();
+    if (!origin.answers) continue;
+    std::vector<std::string>& answers = gold.examples[i].answers.emplace();
+    for (const data::OriginalAnswer& answer : *origin.answers) answers.push_back(answer.text);
   }
   return absl::OkStatus();
 }
@@ -95,65 +83,6 @@ absl::Status ReadDataset(const std::string& task, Gold& gold) {
   return ReadOrigins(*dataset, gold);
 }
 
-// SQuAD's own JSON: data, paragraphs, qas. Texts must be as they stand there.
-class SquadGold {
- public:
-  explicit SquadGold(Gold& gold) : gold_(gold) {}
-
-  absl::Status Read() {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(gold_.path));
-    const auto root = TryParseJson<Json>(text);
-    gold_.kind = ExampleTask::kSpans;
-    RETURN_IF_ERROR(ForEach(root, "data", "", [&](const Json& article, const auto& at) {
-      return ForEach(article, "paragraphs", at, [&](const Json& paragraph, const auto& at) {
-        return ForEach(paragraph, "qas", at, [&](const Json& question, const auto& at) {
-          return AddQuestion(question, at);
-        });
-      });
-    }));
-    if (!gold_.examples.empty()) return absl::OkStatus();
-    return DataLoss(gold_.path, " holds no question");
-  }
-
- private:
-  // take(element, where it is) for each of the list `name` of `object`.
-  template <typename Take>
-  absl::Status ForEach(const Json& object, const std::string& name, const std::string& at,
-                       const Take& take) const {
-    const Json* const list = FindMember(object, name, &Json::is_array);
-    if (list == nullptr) {
-      return DataLoss(gold_.path, ": ", at.empty() ? "the file" : at, " has no list '", name,
-                      "'; name a file of SQuAD, such as dev-v2.0.json");
-    }
-    for (size_t i = 0; i < list->size(); ++i) {
-      RETURN_IF_ERROR(take((*list)[i], absl::StrCat(at, at.empty() ? "" : ".", name, "[", i, "]")));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status AddQuestion(const Json& question, const std::string& at) {
-    data::ExampleLabel example{.where = absl::StrCat(gold_.path, ": ", at)};
-    const Json* const id = FindMember(question, "id", &Json::is_string);
-    if (id == nullptr) return DataLoss(example.where, " has no string 'id'");
-    example.id = id->get<std::string>();
-    if (question.contains("answers")) {
-      RETURN_IF_ERROR(
-          ForEach(question, "answers", at, [&](const Json& answer, const auto& at) -> absl::Status {
-            const Json* const answer_text = FindMember(answer, "text", &Json::is_string);
-            if (answer_text == nullptr)
-              return DataLoss(gold_.path, ": ", at, " has no string 'text'");
-            example.answers.push_back(answer_text->get<std::string>());
-            return absl::OkStatus();
-          }));
-    }
-    gold_.is_squad_2 = gold_.is_squad_2 || question.contains("is_impossible");
-    gold_.examples.push_back(std::move(example));
-    return absl::OkStatus();
-  }
-
-  Gold& gold_;
-};
-
 // An index of GLUE's files counts from 0.
 std::string KeyOf(const Prediction& prediction, bool is_by_number) {
   int64_t index = 0;
@@ -178,22 +107,12 @@ bool IsRankingTask(const std::string& task) {
   return !data::OfficialTaskOrNone(task).row_task.empty();
 }
 
-absl::Status CheckIsGoldFile(const std::string& task, const std::string& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) return absl::OkStatus();
-  return InvalidArgument("'", path, "' is a directory, but --task ", task,
-                         " is scored by one file");
-}
-
 absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
                               const FieldOptions& fields) {
   Gold gold{.path = path, .task = task};
   const data::OfficialTask& official = data::OfficialTaskOrNone(task);
   if (IsDataset(path)) {
     RETURN_IF_ERROR(ReadDataset(task, gold));
-  } else if (official.submission == data::SubmissionForm::kSquad) {
-    RETURN_IF_ERROR(CheckIsGoldFile(task, path));
-    RETURN_IF_ERROR(SquadGold(gold).Read());
   } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
     RETURN_IF_ERROR(
         ReadLabels({.input = path, .names = fields.ExampleNames(), .table = fields.Table()}, gold));
@@ -205,6 +124,10 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
   if (gold.kind == ExampleTask::kGeneration) {
     return FailedPrecondition("'", path, "' holds examples of generation, which have no label");
   }
+  gold.is_squad_2 =
+      gold.task == "squad2" ||
+      std::any_of(gold.examples.begin(), gold.examples.end(),
+                  [](const auto& example) { return example.answers && example.answers->empty(); });
   return gold;
 }
 

@@ -32,9 +32,6 @@ struct Gold {
 // with their question.
 bool IsRankingTask(const std::string& task);
 
-// InvalidArgument for a directory, where `task` has one file.
-absl::Status CheckIsGoldFile(const std::string& task, const std::string& path);
-
 // `path`: a dataset; with `task` official files, or a .jsonl of labelled examples; else labelled
 // examples with `fields`. Errors: those of reading; InvalidArgument for a dataset of another task;
 // FailedPrecondition for what has no labels to score by, such as generation.

@@ -146,7 +146,8 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
                                 .output = scratch.path() + "/dataset",
                                 .vocab = absl::StrCat(training, "/", index.tokenizer.file),
                                 .quiet = true,
-                                .task = options.task};
+                                .task = options.task,
+                                .keeps_disputed = true};
   if (!options.data.empty() && options.task.empty()) {
     prep.names = options.fields.ExampleNames();
     prep.table = options.fields.Table();
@@ -158,10 +159,11 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
   const absl::Status prepared =
       Annotate(data::RunExamplePrep(prep).status(), "reading the examples");
   if (prepared.ok()) return prep.output;
-  // The user knows no file in the scratch folder.
+  // The user knows no file in the scratch folder, and has no option of prep.
   return absl::Status(
       prepared.code(),
-      absl::StrReplaceAll(prepared.message(), {{scratch.path() + "/input.jsonl", "the input"}}));
+      absl::StrReplaceAll(prepared.message(), {{scratch.path() + "/input.jsonl", "the input"},
+                                               {" or pass --invalid-utf8 replace", ""}}));
 }
 
 // Gives the answers probabilities: a softmax of their scores and, of a head without a class for it,
@@ -397,15 +399,10 @@ absl::Status CheckOptions(const PredictOptions& options) {
   }
   if (options.output.empty() && options.submission.empty() && options.texts.empty())
     return absl::InvalidArgumentError("--output is required with --data: a file to make, or -");
-  if (!options.task.empty() && (options.data.empty() || options.data == "-")) {
-    return absl::InvalidArgumentError(
-        "--task is about official files; name one, or their directory, with --data");
-  }
-  if (!options.submission.empty() && (options.data.empty() || options.data == "-")) {
-    return absl::InvalidArgumentError(
-        "--write-submission is about official files; name one, or their directory, with --data");
-  }
-  return absl::OkStatus();
+  const bool has_files = !options.data.empty() && options.data != "-";
+  if (has_files || (options.task.empty() && options.submission.empty())) return absl::OkStatus();
+  return InvalidArgument(options.task.empty() ? "--write-submission" : "--task",
+                         " is about official files; name one, or their directory, with --data");
 }
 
 // The official task that the examples are of; "" if none is known.

@@ -14,6 +14,7 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
+#include "data/prep/examples/official_tasks.h"
 #include "data/trec/trec_files.h"
 #include "launcher/inference/gold.h"
 #include "launcher/inference/predictions.h"
@@ -109,10 +110,7 @@ absl::Status ScorePart(const ScoreOptions& options, size_t part, Scores& scores)
   ASSIGN_OR_RETURN(const std::vector<Prediction> predictions, ReadAll(options, gold, part));
   ASSIGN_OR_RETURN(const std::vector<const Prediction*> matched,
                    MatchPredictions(gold, predictions));
-  const data::ExampleLabel& first = gold.examples[0];
-  const bool has_labels =
-      gold.kind == ExampleTask::kSpans || first.label || first.score || !first.tags.empty();
-  if (has_labels || options.submission.empty()) {
+  if (gold.examples[0].is_known() || options.submission.empty()) {
     ASSIGN_OR_RETURN(scores.reports.emplace_back(), ScorePredictions(gold, matched));
   }
   if (options.submission.empty()) return absl::OkStatus();
@@ -152,7 +150,6 @@ absl::StatusOr<std::vector<data::TrecRunEntry>> ReadRuns(const std::vector<std::
 absl::Status ScoreTrec(const ScoreOptions& options, Scores& scores) {
   if (options.gold.size() != 1)
     return absl::InvalidArgumentError("--task trec takes one --gold, the judgments (qrels)");
-  RETURN_IF_ERROR(CheckIsGoldFile(kTrec, options.gold[0]));
   ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments,
                    data::ReadTrecJudgments(options.gold[0]));
   ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> run, ReadRuns(options.predictions));
@@ -173,6 +170,8 @@ void PrintJson(const ScoreOptions& options, const Scores& scores) {
 // used or do not fit one another, naming file, line and examples; AlreadyExists; I/O.
 absl::Status Score(const ScoreOptions& options) {
   RETURN_IF_ERROR(CheckCounts(options));
+  if (!options.task.empty() && options.task != kTrec)
+    RETURN_IF_ERROR(data::FindOfficialTask(options.task).status());
   Scores scores;
   if (options.task == kTrec) {
     RETURN_IF_ERROR(ScoreTrec(options, scores));

@@ -33,7 +33,7 @@ absl::Status WrongKind(const Gold& gold, const Prediction& prediction, const cha
 absl::Status CheckLabelled(const Gold& gold) {
   for (size_t i = 0; i < gold.examples.size(); ++i) {
     const data::ExampleLabel& example = gold.examples[i];
-    if (example.label || example.score || !example.tags.empty()) continue;
+    if (example.is_known()) continue;
     return FailedPrecondition(
         example.where.empty() ? absl::StrCat("'", gold.path, "', example ", i + 1) : example.where,
         ": there is no label to score by; test data of benchmarks have none: send their "
@@ -69,6 +69,7 @@ absl::StatusOr<Labels> NumberLabels(const Gold& gold, const Predictions& predict
   for (size_t i = 0; i < predictions.size(); ++i) {
     const Prediction& one = *predictions[i];
     if (one.probabilities.empty()) return WrongKind(gold, one, "probabilities");
+    if (gold.examples[i].is_disputed) continue;
     if (is_known && numbers.count(one.label()) == 0) {
       return DataLoss("example '", ExampleKey(one.id, one.number), "' has the predicted class '",
                       one.label(), "', which is none of ", absl::StrJoin(gold.classes, ", "));
@@ -170,7 +171,7 @@ absl::StatusOr<std::vector<Metric>> SquadMetrics(const Gold& gold, const Predict
   for (size_t i = 0; i < predictions.size(); ++i) {
     const Prediction& one = *predictions[i];
     if (!one.answer) return WrongKind(gold, one, "an answer");
-    said.push_back({gold.examples[i].answers, *one.answer, one.null_score.value_or(0)});
+    said.push_back({*gold.examples[i].answers, *one.answer, one.null_score.value_or(0)});
     best.push_back(said.back());
     if (!one.answers.empty()) best.back().prediction = one.answers[0].text;
   }
@@ -232,17 +233,18 @@ absl::StatusOr<std::map<std::string, JudgedTopic>> JudgedTopics(
 
 absl::StatusOr<ScoreReport> ScorePredictions(const Gold& gold, const Predictions& predictions) {
   ScoreReport report{.gold = gold.path, .count = gold.examples.size()};
+  RETURN_IF_ERROR(CheckLabelled(gold));
   if (gold.kind == ExampleTask::kSpans) {
     ASSIGN_OR_RETURN(report.metrics, SquadMetrics(gold, predictions));
     return report;
   }
-  RETURN_IF_ERROR(CheckLabelled(gold));
   if (gold.kind == ExampleTask::kTokens) return ScoreTags(gold, predictions);
   if (gold.label_kind() == LabelKind::kScore) {
     ASSIGN_OR_RETURN(report.metrics, ScoreMetrics(gold, predictions));
     return report;
   }
   ASSIGN_OR_RETURN(const Labels labels, NumberLabels(gold, predictions));
+  report.count = labels.gold.size();
   report.metrics = LabelMetrics(gold, labels);
   return report;
 }

@@ -6,6 +6,8 @@
 #              refused, with status and place
 #   predicted  a tiny classifier on SST-2's form: predictions and submission of official files have
 #              the same score
+#   regression own examples with scores, from prep to score
+#   answers    questions of SQuAD that training leaves out are predicted, sent and scored
 . "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
 begin "$1" "$2" "scores_$3"
@@ -48,6 +50,14 @@ files() {
   sed 's/label/class/' dev.tsv >own.tsv
   expect macro_f1 0.7333333333333334 --gold own.tsv --text-field sentence --field label=class --predictions a.jsonl
 
+  # A row without a label that annotators agreed on is predicted, but does not count.
+  mnli() { printf '%s\tp\tp\tg\tb\tb\tp\tp\ta\tb\tl\t%s\n' "$1" "$2"; }
+  { printf 'index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\tsentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n'
+    mnli 0 neutral; mnli 1 -; mnli 2 entailment; } >dev_matched.tsv
+  for i in 0 1 2; do echo "{\"example\":$((i + 1)),\"id\":\"$i\",\"probabilities\":{\"neutral\":0.9,\"entailment\":0.1}}"; done >mnli.jsonl
+  expect accuracy_matched 0.5 --task mnli --gold dev_matched.tsv --predictions mnli.jsonl
+  grep -q '"examples": *2,' out.json || fail "a row too many counts: $(cat out.json)"
+
   # Ranking: row 4 stands alone, and 2 and 3 have nothing to compare.
   printf 'index\tquestion\tsentence\tlabel\n0\tp\ta\tentailment\n1\tp\tb\tnot_entailment\n2\tq\ta\tnot_entailment\n3\tq\tb\tnot_entailment\n4\tr\ta\tentailment\n' >qnli.tsv
   echo '{"example":1,"id":"0,1","label":0,"probabilities":[0.7,0.3]}' >ranked.jsonl
@@ -72,6 +82,17 @@ files() {
   expect exact 100.0 --task squad2 --gold squad.json --predictions sent/predictions.json
   expect best_exact 100.0 --task squad2 --gold squad.json --predictions sent/predictions.json --null-odds sent/null_odds.json
 
+  # What nobody knows is not "no answer", in any form of gold.
+  sed 's/,"answers":\[[^]]*\]//' squad.json >blind.json
+  echo '{"question":"?","passage":"the red car","id":"q1"}' >blind.jsonl
+  grep q1 squad.jsonl >one.jsonl
+  refuses 65 "blind.json: question q1: there is no label to score by" --task squad2 --gold blind.json --predictions squad.jsonl
+  refuses 65 "blind.jsonl:1: there is no label to score by" --gold blind.jsonl --predictions one.jsonl
+  sed 's/"is_impossible":true/"is_impossible":false/' squad.json >odd.json
+  refuses 65 "odd.json: question q2: the question has 0 answers" --task squad2 --gold odd.json --predictions squad.jsonl
+  succeeds "$anyorder" score --task squad2 --gold blind.json --predictions squad.jsonl --write-submission blind
+  grep -q '"q2": "car"' blind/predictions.json || fail "$(cat blind/predictions.json)"
+
   printf '51 0 d1 2\n51 0 d2 0\n' >qrels
   printf '51 Q0 d2 1 5 a\n51 Q0 d1 2 1 a\n' >run.txt
   printf '51 Q0 d2 1 0 b\n51 Q0 d1 2 9 b\n' >other.txt
@@ -79,7 +100,10 @@ files() {
   expect err@20 0.1875 --task trec --gold qrels --predictions run.txt other.txt --write-submission sent
   expect ndcg@20 1.0 --task trec --gold qrels --predictions sent/run.txt
 
-  refuses 64 "is not a task whose files are known" --task sst --gold dev.tsv --predictions a.jsonl
+  # Whatever the gold file is, and with the option that this command has.
+  for gold in dev.tsv blind.jsonl; do
+    refuses 64 "is not a task whose files are known.* leave --task out" --task classification --gold $gold --predictions a.jsonl
+  done
   refuses 64 "SST-2.tsv' exists and is not overwritten" --task sst2 --gold dev.tsv --predictions a.jsonl --write-submission sent
   refuses 64 "names 1 files, but --gold 2" --task sst2 --gold dev.tsv dev.tsv --predictions a.jsonl
   refuses 65 "test.tsv:2: there is no label to score by" --task sst2 --gold test.tsv --predictions a.jsonl
@@ -90,7 +114,7 @@ files() {
   printf 'sentence\tlabel\ngood\t2\n' >bad.tsv
   refuses 65 "bad.tsv:2: the label '2' is none of 0, 1" --task sst2 --gold bad.tsv --predictions a.jsonl
   echo '{"data":[{"paragraphs":[{"qas":[{"id":7}]}]}]}' >bad.json
-  refuses 65 "bad.json: data\[0\].paragraphs\[0\].qas\[0\] has no string 'id'" --task squad2 --gold bad.json --predictions squad.jsonl
+  refuses 65 "bad.json: data\[0\]: paragraphs\[0\]: qas\[0\]: the question has no 'id'" --task squad2 --gold bad.json --predictions squad.jsonl
   refuses 65 "dev.tsv:1: the line has 2 columns" --task trec --gold dev.tsv --predictions run.txt
 }
 
@@ -112,6 +136,11 @@ PYTHON
   train finetune/gpt-classify-tiny.toml run data.shards=train objective.num_classes=2 train.steps=40 checkpoint.every=0 sampling.seq_len=32 \
     train.global_batch_size=16 train.micro_batch_size=4 optimizer.warmup_steps=2
   succeeds "$anyorder" predict run --task sst2 --data dev.tsv --output dev.jsonl --write-submission sent
+  # What this command lacks is no remedy.
+  printf 'sentence\tlabel\n\xff\t1\n' >latin.tsv
+  "$anyorder" predict run --task sst2 --data latin.tsv --output latin.jsonl 2>err && fail "invalid UTF-8 is read"
+  expect_text "invalid UTF-8" err
+  ! grep -q -e --invalid-utf8 err || fail "predict has no such option: $(cat err)"
   local accuracy; accuracy=$(metric accuracy --task sst2 --gold dev.tsv --predictions dev.jsonl) || exit 1
   python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.9)' "$accuracy" || fail "accuracy $accuracy"
   expect accuracy "$accuracy" --task sst2 --gold dev.tsv --predictions sent/SST-2.tsv
@@ -132,8 +161,60 @@ PYTHON
   [ ! -e new ] || fail "something is left behind"
 }
 
+regression() {
+  python3 - <<'PYTHON' || fail "no examples"
+import json, random
+words = "bad poor fair good".split()
+def rows(part, count):
+    draw = random.Random(part)
+    for _ in range(count):
+        grades = [draw.randrange(4) for _ in range(4)]
+        yield " ".join(words[g] for g in grades), sum(grades) / 4
+open("train.csv", "w").write("text,label\n" + "".join(f"{t}, {s}\n" for t, s in rows("train", 400)))
+# Whole numbers alone: the training data say that they are scores.
+open("dev.jsonl", "w").write("".join(json.dumps({"text": t, "label": float(round(s))}) + "\n" for t, s in rows("dev", 60)))
+open("text.txt", "w").write("".join(t + "\n" for t, _ in rows("train", 400)) * 10)
+PYTHON
+  prep --input text.txt --output shards --vocab-size 40
+  succeeds "$anyorder" prep --examples train.csv --vocab shards/spiece.model --output train
+  succeeds "$anyorder" prep --examples dev.jsonl --labels-from train --vocab shards/spiece.model --output dev
+  train finetune/gpt-classify-tiny.toml run data.shards=train objective.num_classes=1 train.steps=60 checkpoint.every=0 sampling.seq_len=32 \
+    train.global_batch_size=16 train.micro_batch_size=4 optimizer.warmup_steps=2 eval.shards=dev eval.every=30
+  succeeds "$anyorder" predict run --data dev.jsonl --output said.jsonl
+  succeeds "$anyorder" predict run --text "good good good good" --text fair
+  local gold pearson
+  for gold in dev.jsonl dev; do
+    pearson=$(metric pearson --gold $gold --predictions said.jsonl) || exit 1
+    python3 -c 'import sys; sys.exit(float(sys.argv[1]) < 0.8)' "$pearson" || fail "$gold: pearson $pearson"
+  done
+  expect_refused_in_a_line 65 "has 1 score a text but objective.num_classes is 2" "$anyorder" launch --run-dir other --ranks 1 \
+    --config "$configs/finetune/gpt-classify-tiny.toml" --set data.shards=train --set objective.num_classes=2
+}
+
+answers() {
+  python3 - <<'PYTHON' || fail "no questions"
+import json
+def question(name, text, start):
+    return {"id": name, "question": "which " + name, "answers": [{"text": text, "answer_start": start}]}
+passage = "the red car stands near the old blue house"
+questions = [question("a", "red", 4), question("moved", "red", 5), question("b", "blue", 32)]
+json.dump({"data": [{"paragraphs": [{"context": passage, "qas": questions}]}]}, open("dev.json", "w"))
+open("text.txt", "w").write((passage + " which a b moved\n") * 50)
+PYTHON
+  prep --input text.txt --output shards --vocab-size 40
+  "$anyorder" prep --task squad1 --input dev.json --vocab shards/spiece.model --output train >out 2>err || fail "$(cat err)"
+  expect_text "question moved .*the answer 'red' is not at character 5 .*training leaves the question out" err
+  train finetune/bert-span-tiny.toml run data.shards=train train.steps=2 checkpoint.every=0 sampling.passage_stride=4 sampling.max_question=8
+  local data
+  for data in dev.json train; do
+    succeeds "$anyorder" predict run $([ $data = train ] || echo --task squad1) --data $data --output $data.jsonl --write-submission sent-$data
+    [ "$(grep -c . $data.jsonl)" = 3 ] && grep -q '"moved"' sent-$data/predictions.json || fail "a question is missing: $(cat $data.jsonl)"
+    expect total 3.0 --task squad1 --gold dev.json --predictions $data.jsonl
+    expect total 3.0 --gold train --predictions $data.jsonl
+  done
+}
+
 case $3 in
-files) files ;;
-predicted) predicted ;;
+files | predicted | regression | answers) "$3" ;;
 *) fail "no case '$3'" ;;
 esac

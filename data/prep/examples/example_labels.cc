@@ -16,13 +16,17 @@ namespace {
 constexpr ExampleCleaning kCleaning = {.invalid_utf8 = InvalidUtf8::kReplace};
 
 ExampleLabel LabelOf(const std::string& where, const WrittenExample& example, bool has_groups) {
-  ExampleLabel label{
-      .where = where, .id = example.id, .score = example.score, .tags = example.tags};
+  ExampleLabel label{.where = where,
+                     .id = example.id,
+                     .score = example.score,
+                     .tags = example.tags,
+                     .is_disputed = example.is_disputed};
   if (has_groups) label.group = example.parts[0];
   if (example.class_name) label.label = *example.class_name;
   if (example.choice >= 0) label.label = absl::StrCat(example.choice);
   if (!example.answers) return label;
-  for (const OriginalAnswer& answer : *example.answers) label.answers.push_back(answer.text);
+  label.answers.emplace();
+  for (const OriginalAnswer& answer : *example.answers) label.answers->push_back(answer.text);
   return label;
 }
 

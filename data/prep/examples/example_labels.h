@@ -28,9 +28,14 @@ struct ExampleLabel {
   std::string id;                    // what the official files call it; "": nothing
   std::optional<std::string> label;  // class by its name, or choice in digits
   std::optional<double> score;
-  std::string group;                 // of ranking tasks: the question whose candidate it is
-  std::vector<std::string> answers;  // of kSpans; none: the question has no answer
-  std::vector<std::string> tags;     // of kTokens, of each word; none: not known
+  std::string group;  // of ranking tasks: the question whose candidate it is
+  // Of kSpans; empty: the question has no answer; nullopt: it is not known.
+  std::optional<std::vector<std::string>> answers;
+  std::vector<std::string> tags;  // of kTokens, of each word; none: not known
+  bool is_disputed = false;       // as in WrittenExample
+
+  // False of test data.
+  bool is_known() const { return label || score || answers || !tags.empty() || is_disputed; }
 };
 
 struct ExampleLabels {

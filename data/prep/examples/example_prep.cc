@@ -178,6 +178,7 @@ class ExamplePreparation {
   }
 
   absl::Status Add(const WrittenExample& example) {
+    if (example.is_disputed && !options_.keeps_disputed) return absl::OkStatus();
     const ExampleTask task = known_              ? known_->task
                              : examples_.empty() ? example.task
                                                  : summary_.task;

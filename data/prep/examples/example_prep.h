@@ -40,6 +40,7 @@ struct ExamplePrepOptions {
   DeclaredVocabulary declared;
   std::string tokenizer_script;
   std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
+  bool keeps_disputed = false;  // WrittenExample::is_disputed
 };
 
 struct ExamplePrepSummary {

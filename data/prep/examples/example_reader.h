@@ -42,6 +42,7 @@ struct WrittenExample {
   // right one's number.
   std::optional<std::string> class_name;
   int32_t choice = -1;
+  bool is_disputed = false;  // annotators agreed on no class: predicted, but not learnt or scored
   std::optional<double> score;  // a label that is a number (STS-B), instead of a class
   std::string id;               // what the official files call the example; empty: nothing
   // kSpans: the text that was cleaned to parts[1], and all answers that the file gives, right or

@@ -154,7 +154,8 @@ class GlueFile {
     if (row.example.class_name && files_.no_label != nullptr &&
         *row.example.class_name == files_.no_label) {
       reading_.LeaveOut(row.where, "has no label that annotators agreed on");
-      return absl::OkStatus();
+      row.example.class_name.reset();
+      row.example.is_disputed = true;
     }
     RETURN_IF_ERROR(Annotate(CheckLabel(row.example), row.where));
     if (files_.right == nullptr) return reading_.Take(row.where, std::move(row.example));

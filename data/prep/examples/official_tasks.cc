@@ -63,7 +63,7 @@ absl::StatusOr<const OfficialTask*> FindOfficialTask(const std::string& name) {
   const auto name_of = [](std::string* out, const OfficialTask& task) { out->append(task.name); };
   return InvalidArgument("--task '", name, "' is not a task whose files are known; those are ",
                          absl::StrJoin(OfficialTasks(), ", ", name_of),
-                         ". For other files use --examples");
+                         ". For other files leave --task out; prep reads them with --examples");
 }
 
 const OfficialTask& OfficialTaskOrNone(const std::string& name) {

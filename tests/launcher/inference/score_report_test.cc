@@ -129,7 +129,8 @@ TEST(ScoreReportTest, ScoresAreCorrelated) {
 
 TEST(ScoreReportTest, SquadHasTheNamesOfItsOwnEvaluation) {
   Gold gold{.path = "dev.json", .task = "squad2", .kind = ExampleTask::kSpans, .is_squad_2 = true};
-  gold.examples = {{.id = "a", .answers = {"red"}}, {.id = "b", .answers = {}}};
+  using Answers = std::vector<std::string>;
+  gold.examples = {{.id = "a", .answers = Answers{"red"}}, {.id = "b", .answers = Answers()}};
   const std::vector<Prediction> said = {
       {.id = "b", .answer = "", .answers = {{.text = "blue"}}, .null_score = 2.0},
       {.id = "a", .answer = "", .answers = {{.text = "The red!"}}, .null_score = 1.0}};
@@ -141,8 +142,10 @@ TEST(ScoreReportTest, SquadHasTheNamesOfItsOwnEvaluation) {
   EXPECT_EQ(metrics.at("best_exact"), 100);
   EXPECT_EQ(metrics.at("best_f1_thresh"), 1);
   gold.is_squad_2 = false;
-  gold.examples[1].answers = {"blue"};
+  gold.examples[1].answers = Answers{"blue"};
   EXPECT_EQ(Metrics(gold, said).size(), 3u);
+  gold.examples[1].answers.reset();
+  EXPECT_THAT(Refusal(gold, said), HasSubstr("'dev.json', example 2: there is no label"));
 }
 
 TEST(ScoreReportTest, PredictionsAndExamplesMustFit) {
