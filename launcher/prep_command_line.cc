@@ -167,9 +167,15 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
          "(its own template), or a text with {role} and {content}, repeated for each message")
       ->type_name("NAME|TEMPLATE")
       ->needs(examples);
-  AddPath(&app, "--labels-from", line.labels_from,
-          "--examples: dataset whose class numbers to use, that of the training data",
-          PathUse::kReadDirectory);
+  CLI::Option* labels_from =
+      AddPath(&app, "--labels-from", line.labels_from,
+              "--examples: dataset whose class numbers, or scores, to use: the training data",
+              PathUse::kReadDirectory);
+  AddChoice(&app, "--label-kind", line.label_kind, {"class", "score"},
+            "--examples: what labels of texts and pairs are (default: scores if all are numbers "
+            "and some have fractions, else classes)")
+      ->needs(examples)
+      ->excludes(labels_from);
   app.get_option("--field")->needs(examples);
 }
 

@@ -32,6 +32,7 @@ struct PrepCommandLine {
   std::string chat_template;
   FieldOptions fields;
   std::string labels_from;
+  std::string label_kind;  // class, score; "": found
   std::string vocab_type = "piece";
   std::vector<std::string> tokens;      // files of ready ids
   std::string ids_field = "input_ids";  // of their .jsonl

@@ -8,14 +8,18 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/log.h"
 #include "core/base/status.h"
+#include "data/dataset/stored_examples.h"
 #include "data/prep/examples/example_prep.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep.h"
@@ -74,14 +78,40 @@ void PrintSettings(const data::ExamplePrepSummary& summary) {
   absl::PrintF("\n");
 }
 
+// Classes that may be none. `prep` made them of labels, and no known classes were given.
+void WarnOfClasses(const data::ExamplePrepSummary& summary) {
+  std::map<std::string, std::vector<std::string>> alike;
+  size_t num_numbers = 0;
+  double number = 0;
+  for (const std::string& name : summary.classes) {
+    alike[data::LooseName(name)].push_back(absl::StrCat("'", name, "'"));
+    num_numbers += absl::SimpleAtod(name, &number) ? 1 : 0;
+  }
+  for (const auto& [loose, names] : alike) {
+    if (names.size() < 2) continue;
+    LogWarning(absl::StrCat("the labels ", absl::StrJoin(names, ", "),
+                            " differ in case, blanks or the form of a character only, but are ",
+                            names.size(), " classes; if they are meant as one, write them alike"));
+  }
+  const uint64_t num_labelled = summary.num_examples - summary.num_unlabelled;
+  if (data::HasScores({.task = summary.task}) && num_numbers == summary.classes.size() &&
+      num_numbers > 10 && 2 * num_numbers > num_labelled) {
+    LogWarning(absl::StrCat("the labels of ", num_labelled, " examples are ", num_numbers,
+                            " numbers, each of which is a class; if they are scores, pass "
+                            "--label-kind score"));
+  }
+}
+
 int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
        prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
        prep.text.table, prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
-       line.chat_template});
+       line.chat_template, line.label_kind});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
+  const bool is_own = line.task.empty() && line.labels_from.empty();
+  if (is_own) WarnOfClasses(*summary);
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
@@ -89,6 +119,7 @@ int PrepareExamples(const PrepCommandLine& line) {
                             {"num_tokens", summary->num_tokens},
                             {"longest", summary->longest},
                             {"classes", summary->classes},
+                            {"has_scores", summary->has_scores},
                             {"files_left_out", LeftOutJson(summary->left_out)},
                             {"dataset_digest", summary->dataset_digest}};
   if (line.json) {
@@ -99,6 +130,8 @@ int PrepareExamples(const PrepCommandLine& line) {
                  summary->num_tokens, summary->longest);
     if (summary->num_unanswerable > 0)
       absl::PrintF("questions without an answer: %d\n", summary->num_unanswerable);
+    if (summary->has_scores && is_own)
+      std::puts("labels: scores; --label-kind class makes classes of them");
     for (size_t i = 0; i < summary->classes.size(); ++i)
       absl::PrintF("class %d: %s\n", i, summary->classes[i]);
     absl::PrintF("dataset: %s, digest %s\n", prep.output, summary->dataset_digest);

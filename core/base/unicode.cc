@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+
 namespace anyorder {
 namespace {
 
@@ -123,6 +125,16 @@ std::string LowerCase(std::string_view text, std::vector<uint32_t>* sources) {
     if (!IsCaseIgnorable(code_point)) after_cased = IsCased(code_point);
   }
   return lowered;
+}
+
+std::string_view StripSpace(std::string_view text) {
+  size_t begin = text.size(), end = 0;
+  for (size_t at = 0, next = 0; at < text.size(); at = next) {
+    if (IsUnicodeSpace(NextCodePoint(text, next))) continue;
+    begin = std::min(begin, at);
+    end = next;
+  }
+  return begin < end ? text.substr(begin, end - begin) : std::string_view();
 }
 
 }  // namespace anyorder

@@ -25,6 +25,9 @@ inline bool IsUnicodeSpace(char32_t c) {
          c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
+// str.strip().
+std::string_view StripSpace(std::string_view text);
+
 // What \w of `re` matches: letters and numbers of all scripts, and "_".
 bool IsWordCharacter(char32_t code_point);
 

@@ -152,7 +152,8 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
     prep.names = options.fields.ExampleNames();
     prep.table = options.fields.Table();
   }
-  if (index.examples && !index.examples->classes.empty()) prep.labels_from = training;
+  if (index.examples && (!index.examples->classes.empty() || data::HasScores(*index.examples)))
+    prep.labels_from = training;
   const auto letter_case = index.settings.find("case");
   if (letter_case != index.settings.end() && letter_case->second == "uncased")
     prep.letter_case = data::LetterCase::kUncased;

@@ -6,11 +6,13 @@
 #include <map>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 #include "core/metrics/label_scores.h"
 #include "core/metrics/ranking.h"
 #include "core/metrics/squad.h"
@@ -62,8 +64,10 @@ absl::StatusOr<Labels> NumberLabels(const Gold& gold, const Predictions& predict
     numbers.emplace(name, static_cast<int32_t>(numbers.size()));
   // A class that the task does not have gets a number where no file says which ones it has.
   const auto number = [&](const std::string& name) {
-    const auto [known, is_new] = numbers.emplace(name, static_cast<int32_t>(numbers.size()));
-    if (is_new) labels.classes.push_back(name);
+    // Names of runs of older versions may have blanks around them.
+    const std::string called(numbers.count(name) > 0 ? name : StripSpace(name));
+    const auto [known, is_new] = numbers.emplace(called, static_cast<int32_t>(numbers.size()));
+    if (is_new) labels.classes.push_back(called);
     return known->second;
   };
   for (size_t i = 0; i < predictions.size(); ++i) {
@@ -123,7 +127,13 @@ absl::StatusOr<std::vector<Metric>> ScoreMetrics(const Gold& gold, const Predict
   std::vector<double> predicted;
   for (size_t i = 0; i < predictions.size(); ++i) {
     if (!predictions[i]->score) return WrongKind(gold, *predictions[i], "a score");
-    given.push_back(*gold.examples[i].score);
+    const data::ExampleLabel& example = gold.examples[i];
+    double& score = given.emplace_back(example.score.value_or(0));
+    // Own examples may be classes or scores: predictions tell.
+    if (!example.score && !(absl::SimpleAtod(*example.label, &score) && std::isfinite(score))) {
+      return DataLoss(example.where, ": the label '", *example.label,
+                      "' is no number, but predictions are scores");
+    }
     predicted.push_back(*predictions[i]->score);
   }
   return std::vector<Metric>{{"pearson", metrics::PearsonCorrelation(predicted, given)},
@@ -239,7 +249,8 @@ absl::StatusOr<ScoreReport> ScorePredictions(const Gold& gold, const Predictions
     return report;
   }
   if (gold.kind == ExampleTask::kTokens) return ScoreTags(gold, predictions);
-  if (gold.label_kind() == LabelKind::kScore) {
+  const bool may_be_scores = gold.kind != ExampleTask::kMultipleChoice && gold.classes.empty();
+  if (gold.label_kind() == LabelKind::kScore || (may_be_scores && predictions[0]->score)) {
     ASSIGN_OR_RETURN(report.metrics, ScoreMetrics(gold, predictions));
     return report;
   }

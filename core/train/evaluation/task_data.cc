@@ -80,12 +80,15 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
   const bool fits = task.has_choices() ? examples->num_classes() <= task.num_classes
                                        : examples->num_classes() == task.num_classes;
   if (!fits) {
-    return Refuse(
-        absl::StrCat("has ", examples->num_classes(), task.has_choices() ? " choices" : " classes",
-                     " but objective.num_classes is ", task.num_classes),
-        task.has_choices() ? "set it to the most choices of an example"
-                           : "set it to their number; held-out data take the classes of "
-                             "the training data with --labels-from");
+    const bool has_scores = data::HasScores(*dataset.index().examples);
+    return Refuse(absl::StrCat("has ", examples->num_classes(),
+                               task.has_choices() ? " choices"
+                               : has_scores       ? " score a text"
+                                                  : " classes",
+                               " but objective.num_classes is ", task.num_classes),
+                  task.has_choices() ? "set it to the most choices of an example"
+                                     : "set it to their number; held-out data take the classes of "
+                                       "the training data with --labels-from");
   }
   if (labels == TaskLabels::kMayLack) return absl::OkStatus();
   const auto misplaced = dataset.index().counts.find(data::kMisplacedCount);

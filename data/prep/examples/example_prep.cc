@@ -1,8 +1,11 @@
 #include "data/prep/examples/example_prep.h"
 
+#include <utf8proc.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <limits>
 #include <map>
 #include <memory>
@@ -17,6 +20,7 @@
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/examples/chat_template.h"
@@ -121,10 +125,10 @@ class ExamplePreparation {
     if (options_.labels_from.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
     ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.labels_from));
-    if (!index.examples || index.examples->classes.empty()) {
+    if (!index.examples || (index.examples->classes.empty() && !HasScores(*index.examples))) {
       return InvalidArgument(
           "--labels-from '", options_.labels_from,
-          "' has no classes; name a dataset that `anyorder prep --examples` made");
+          "' has neither classes nor scores; name a dataset that `anyorder prep --examples` made");
     }
     if (index.tokenizer_digest != DigestOf(vocabulary_.bytes).Hex()) {
       return FailedPrecondition("--labels-from '", options_.labels_from,
@@ -173,7 +177,8 @@ class ExamplePreparation {
                                      chat_ ? &*chat_ : nullptr,
                                      process_ != nullptr};
     return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
-      return Annotate(Add(example), absl::StrCat(file.path, ":", line));
+      place_ = absl::StrCat(file.path, ":", line);
+      return Annotate(Add(example), place_);
     });
   }
 
@@ -197,6 +202,7 @@ class ExamplePreparation {
     encoded.class_name = example.class_name;
     encoded.label = example.choice;
     if (example.score) encoded.score = static_cast<float>(*example.score);
+    if (example.class_name) NoteLabel(*example.class_name, encoded);
     RETURN_IF_ERROR(EncodeParts(example, encoded));
     corpus_.Update(WithLength(WrittenLabel(example, encoded)));
     origins_.Add(example);
@@ -304,12 +310,41 @@ class ExamplePreparation {
     return absl::StrCat("\n", encoded.label, " ", encoded.answer.begin, " ", encoded.answer.end);
   }
 
+  // A label may be a score until all are read.
+  void NoteLabel(const std::string& name, Encoded& encoded) {
+    float number = 0;
+    if (absl::SimpleAtof(name, &number) && std::isfinite(number)) {
+      encoded.score = number;
+      has_fractions_ |= number != std::floor(number);
+    } else if (no_number_.empty()) {
+      no_number_ = absl::StrCat(place_, ": the label '", name, "' is no number");
+    }
+  }
+
   absl::Status CheckKnown(const std::string& name) const {
-    if (!known_) return absl::OkStatus();
+    if (!known_ || HasScores(*known_)) return absl::OkStatus();
     const std::vector<std::string>& classes = known_->classes;
-    if (std::find(classes.begin(), classes.end(), name) != classes.end()) return absl::OkStatus();
+    const auto is_name = [&](const auto& known) {
+      return known == name || StripSpace(known) == name;
+    };
+    if (std::any_of(classes.begin(), classes.end(), is_name)) return absl::OkStatus();
     return DataLoss("the label '", name, "' is not one of --labels-from '", options_.labels_from,
-                    "': ", absl::StrJoin(classes, ", "));
+                    "': ", absl::StrJoin(classes, ", "),
+                    "; correct it, or prepare the training data again with an example of it");
+  }
+
+  // Whether labels are scores, not classes.
+  absl::StatusOr<bool> FindScores() const {
+    if (known_ && !HasScores(*known_)) return false;
+    const std::string& kind = options_.label_kind;
+    if (!known_ && (kind.empty() ? !has_fractions_ : kind == "class")) return false;
+    if (!HasScores({.task = summary_.task}))
+      return InvalidArgument("--label-kind score is not for ", ExampleTaskName(summary_.task));
+    if (no_number_.empty()) return true;
+    return DataLoss(
+        no_number_,
+        known_ ? ", but the training data have scores; repair it or leave it empty"
+               : ", but others are; repair it or leave it empty, or pass --label-kind class");
   }
 
   // As they were given: "'train.csv'", or the first of several.
@@ -350,18 +385,21 @@ class ExamplePreparation {
   }
 
   absl::Status NumberClasses() {
-    summary_.classes = known_ ? known_->classes : FoundClasses();
-    summary_.has_scores =
-        HasClasses(summary_.task) && official_ != nullptr && official_->classes.empty();
+    ASSIGN_OR_RETURN(summary_.has_scores, FindScores());
+    if (!summary_.has_scores) summary_.classes = known_ ? known_->classes : FoundClasses();
     RETURN_IF_ERROR(CheckNumClasses());
     std::map<std::string, int32_t> numbers;
-    for (const std::string& name : summary_.classes)
-      numbers.emplace(name, static_cast<int32_t>(numbers.size()));
+    for (size_t i = 0; i < summary_.classes.size(); ++i)
+      numbers.emplace(summary_.classes[i], static_cast<int32_t>(i));
+    // Names in datasets of older versions may have blanks around them.
+    for (size_t i = 0; i < summary_.classes.size(); ++i)
+      numbers.emplace(StripSpace(summary_.classes[i]), static_cast<int32_t>(i));
     std::vector<int32_t> tag_classes(tag_numbers_.size());
     for (const auto& [tag, number] : tag_numbers_)
       tag_classes[static_cast<size_t>(number)] = numbers.at(tag);
     for (Encoded& example : examples_) {
-      if (example.class_name) example.label = numbers.at(*example.class_name);
+      if (example.class_name && !summary_.has_scores)
+        example.label = numbers.at(*example.class_name);
       for (int32_t& tag : example.tags) {
         if (tag >= 0) tag = tag_classes[static_cast<size_t>(tag)];
       }
@@ -473,6 +511,9 @@ class ExamplePreparation {
   std::optional<ExamplesEntry> known_;  // of --labels-from or --task
   const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
+  std::string place_;           // of the example that is read
+  bool has_fractions_ = false;  // a label is a number with one
+  std::string no_number_;       // where and what the first label is that is no number
   std::map<std::string, int32_t> tag_numbers_;  // in the order in which tags are met
   uint64_t num_parts_ = 0;
   uint64_t num_misplaced_ = 0;  // questions all of whose answers stand elsewhere
@@ -482,6 +523,17 @@ class ExamplePreparation {
 };
 
 }  // namespace
+
+std::string LooseName(const std::string& name) {
+  double number = 0;
+  if (absl::SimpleAtod(name, &number)) return absl::StrCat(number);
+  auto* const folded = reinterpret_cast<char*>(
+      utf8proc_NFKC_Casefold(reinterpret_cast<const utf8proc_uint8_t*>(name.c_str())));
+  std::string loose = folded == nullptr ? name : folded;
+  std::free(folded);
+  std::erase(loose, ' ');
+  return loose;
+}
 
 absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options) {
   if (options.inputs.empty()) return absl::InvalidArgumentError("--examples names nothing");

@@ -25,8 +25,8 @@ struct ExamplePrepOptions {
   std::vector<std::string> inputs;  // .jsonl, .csv, .tsv, each also .gz or .zst; directories
   std::string output;
   std::string vocab;        // SentencePiece model
-  std::string labels_from;  // dataset whose class numbers these labels have; empty: names sorted,
-                            // but of tags "O" first
+  std::string labels_from;  // dataset whose class numbers these labels have, or scores; empty:
+                            // names sorted, but of tags "O" first
   LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   uint64_t shard_tokens = kDefaultShardTokens;
@@ -40,6 +40,9 @@ struct ExamplePrepOptions {
   DeclaredVocabulary declared;
   std::string tokenizer_script;
   std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
+  // Without labels_from and task: whether labels of texts and pairs are each a "class" or a
+  // "score"; empty: scores if all are numbers and some have fractions.
+  std::string label_kind;
   bool keeps_disputed = false;  // WrittenExample::is_disputed
 };
 
@@ -61,5 +64,9 @@ struct ExamplePrepSummary {
 // be used, among it a label that labels_from does not know, and examples of several tasks; those of
 // Tokenizer::Load, Staging and the disk.
 absl::StatusOr<ExamplePrepSummary> RunExamplePrep(const ExamplePrepOptions& options);
+
+// What is equal for labels that people mean as one: `name` without letter case, blanks and the form
+// of its characters; of numbers the value.
+std::string LooseName(const std::string& name);
 
 }  // namespace anyorder::data

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include <array>
+#include <cmath>
 #include <iterator>
 #include <set>
 #include <utility>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {
@@ -39,6 +41,14 @@ constexpr char kKnownFields[] =
     "passage; words; prompt and answer; messages";
 constexpr char kAssistant[] = "assistant";  // the role whose messages are answers
 constexpr size_t kMostFieldsNamed = 16;     // fields in a message
+
+// 3, also of 3.0; nothing if `value` is no whole number.
+std::optional<int64_t> WholeNumber(const Json& value) {
+  if (value.is_number_integer()) return value.get<int64_t>();
+  const double number = value.is_number() ? value.get<double>() : 0.5;
+  if (std::abs(number) > 1e15 || number != std::floor(number)) return std::nullopt;
+  return static_cast<int64_t>(number);
+}
 
 // What one line or row says.
 class ExampleParser {
@@ -130,7 +140,8 @@ class ExampleParser {
     const auto label = record.find(NameOf("label"));
     if (label == record.end() || label->is_null() || task.task == ExampleTask::kGeneration)
       return absl::OkStatus();
-    if (is_table() && label->get_ref<const std::string&>().empty()) return absl::OkStatus();
+    if (is_table() && StripSpace(label->get_ref<const std::string&>()).empty())
+      return absl::OkStatus();
     return task.task == ExampleTask::kMultipleChoice ? ReadChoice(*label, example)
                                                      : ReadClass(*label, example);
   }
@@ -247,13 +258,13 @@ class ExampleParser {
     example.answers.emplace();
     for (const Json& one : answers) {
       const bool is_answer = one.is_object() && one.contains("text") && one["text"].is_string() &&
-                             one.contains("start") && one["start"].is_number_unsigned();
+                             one.contains("start") && WholeNumber(one["start"]).value_or(-1) >= 0;
       if (!is_answer) {
         return Bad("the field '", name,
                    "' holds what is no answer: an object with the string 'text' and the number "
                    "'start', of its first character in the passage");
       }
-      const OriginalAnswer answer{one["text"].get<std::string>(), one["start"].get<int64_t>()};
+      const OriginalAnswer answer{one["text"].get<std::string>(), *WholeNumber(one["start"])};
       if (!IsInPassage(answer, example.passage)) {
         return Bad("the answer '", answer.text, "' does not stand at character ", answer.begin,
                    " of the passage; characters are code points, counted from 0");
@@ -298,13 +309,13 @@ class ExampleParser {
   }
 
   absl::Status ReadChoice(const Json& label, WrittenExample& example) {
-    const uint64_t choices = example.parts.size() - 1;
-    uint64_t choice = choices;
-    bool is_number = label.is_number_unsigned();
-    if (is_number) choice = label.get<uint64_t>();
-    if (is_table()) is_number = absl::SimpleAtoi(label.get_ref<const std::string&>(), &choice);
-    if (is_number && choice < choices) {
-      example.choice = static_cast<int32_t>(choice);
+    const int64_t choices = std::ssize(example.parts) - 1;
+    double number = -1;
+    std::optional<int64_t> choice = WholeNumber(label);
+    if (is_table() && absl::SimpleAtod(label.get_ref<const std::string&>(), &number))
+      choice = WholeNumber(number);
+    if (choice && *choice >= 0 && *choice < choices) {
+      example.choice = static_cast<int32_t>(*choice);
       return absl::OkStatus();
     }
     // Only a number is printed: printing recurses, and a line has room for a deep nest.
@@ -314,13 +325,20 @@ class ExampleParser {
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
+    if (label.is_number_float() && !WholeNumber(label)) {
+      example.class_name = label.dump();  // a score, as a rule
+      return absl::OkStatus();
+    }
     ASSIGN_OR_RETURN(example.class_name, ClassName(label, NameOf("label")));
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::string> ClassName(const Json& label, const std::string& name) const {
-    if (label.is_string() && !label.get_ref<const std::string&>().empty())
-      return label.get<std::string>();
+    if (label.is_string()) {
+      const std::string_view text = StripSpace(label.get_ref<const std::string&>());
+      if (!text.empty()) return std::string(text);
+    }
+    if (label.is_number_float() && WholeNumber(label)) return absl::StrCat(*WholeNumber(label));
     if (label.is_number_integer() || label.is_boolean()) return label.dump();
     return Bad("the field '", name, "' is not the name or the whole number of a class");
   }

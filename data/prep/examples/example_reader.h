@@ -38,8 +38,8 @@ namespace anyorder::data {
 struct WrittenExample {
   ExampleTask task = ExampleTask::kClassification;
   std::vector<std::string> parts;
-  // A class by its name (numbers and booleans by their digits and words); of kMultipleChoice the
-  // right one's number.
+  // A class by its name without white space around it (numbers and booleans by their digits and
+  // words, 1.0 being 1), or a score in digits; of kMultipleChoice the right one's number.
   std::optional<std::string> class_name;
   int32_t choice = -1;
   bool is_disputed = false;  // annotators agreed on no class: predicted, but not learnt or scored

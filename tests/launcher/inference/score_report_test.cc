@@ -127,6 +127,25 @@ TEST(ScoreReportTest, ScoresAreCorrelated) {
   EXPECT_THAT(Refusal(gold, Saying({"1", "2", "3"})), HasSubstr("without a score"));
 }
 
+// Own examples may be either: predictions tell.
+TEST(ScoreReportTest, LabelsThatAreNumbersAreScoresWherePredictionsAre) {
+  Gold gold = Labelled("", "own.csv", {}, {"1", "2.5", "4e0"});
+  std::vector<Prediction> said;
+  for (const double score : {3.0, 6.0, 9.0})
+    said.push_back({.number = static_cast<int64_t>(said.size()) + 1, .score = score});
+  EXPECT_EQ(Metrics(gold, said), (MetricValues{{"pearson", 1}, {"spearman", 1}}));
+  EXPECT_EQ(Metrics(gold, Saying({"1", "2.5", "1"})).count("macro_f1"), 1u);
+  gold.examples[1].label = "good";
+  EXPECT_THAT(Refusal(gold, said), HasSubstr("w: the label 'good' is no number"));
+}
+
+// Class names of older runs may have them.
+TEST(ScoreReportTest, BlanksAroundNamesTellNoClassesApart) {
+  EXPECT_EQ(
+      Metrics(Labelled("", "own.csv", {}, {"yes", "no"}), Saying({" yes", "no"})).at("accuracy"),
+      1);
+}
+
 TEST(ScoreReportTest, SquadHasTheNamesOfItsOwnEvaluation) {
   Gold gold{.path = "dev.json", .task = "squad2", .kind = ExampleTask::kSpans, .is_squad_2 = true};
   using Answers = std::vector<std::string>;

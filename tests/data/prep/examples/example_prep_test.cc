@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 
 #include "data/dataset/dataset.h"
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 constexpr char kEntailment[] =
     "{\"premise\": \"he  ran\\nhome\", \"hypothesis\": \"he moved\", \"label\": \"yes\"}\n"
@@ -96,13 +98,126 @@ TEST_F(ExamplePrepTest, HeldOutLabelsHaveTheNumbersOfTheTrainingData) {
                 "entailment among those of classification");
 }
 
+// A table of labels, with the class or score of each that comes back, or what is refused.
+TEST_F(ExamplePrepTest, LabelsAreClassesOrScores) {
+  struct Case {
+    const char* name;
+    std::vector<std::string> labels;
+    const char* kind;  // --label-kind
+    std::vector<std::string> classes;
+    std::vector<double> scores;
+    const char* refusal = "";
+  };
+  const std::vector<std::string> names = {"\" yes\"", "\"yes\\u00a0\"", "\"no\\t\""};
+  const std::vector<std::string> fractions = {"1", "1.0", "2.5", "null", "\"-3e-1\""};
+  const Case cases[] = {
+      {"l.jsonl", names, "", {"no", "yes"}, {}},
+      {"l.jsonl", {"1", "1.0", "0.0", "\"0\""}, "", {"0", "1"}, {}},
+      {"l.jsonl", {"true", "false"}, "", {"false", "true"}, {}},
+      {"l.jsonl", {"3", "1", "7"}, "score", {}, {3, 1, 7}},
+      {"l.jsonl", fractions, "", {}, {1, 1, 2.5, -0.3f}},
+      {"l.jsonl", fractions, "class", {"-3e-1", "1", "2.5"}, {}},
+      {"l.tsv", {"0.5", " 4 ", "", " ", "2"}, "", {}, {0.5, 4, 2}},
+      {"l.csv", {"a ", " a", "b"}, "", {"a", "b"}, {}},
+      {"l.csv", {"2.5", "n/a", "3"}, "class", {"2.5", "3", "n/a"}, {}},
+      {"l.csv",
+       {"2.5", "n/a", "3"},
+       "",
+       {},
+       {},
+       "l.csv:3: the label 'n/a' is no number, but others are"},
+      {"l.csv",
+       {"1", "nan"},
+       "score",
+       {},
+       {},
+       "l.csv:3: the label 'nan' is no number, but others are"},
+      {"l.jsonl", {"\"inf\"", "0.5"}, "", {}, {}, "l.jsonl:1: the label 'inf' is no number"},
+      {"l.jsonl",
+       {"1", "\" \""},
+       "",
+       {},
+       {},
+       "l.jsonl:2: the field 'label' is not the name or the whole number of a class"},
+  };
+  int number = 0;
+  for (const Case& one : cases) {
+    const bool is_json = std::string(one.name).ends_with("jsonl");
+    const std::string separator = std::string(one.name).ends_with("tsv") ? "\t" : ",";
+    std::string lines = is_json ? "" : "text" + separator + "label\n";
+    for (const std::string& label : one.labels)
+      lines +=
+          is_json ? "{\"text\":\"x\",\"label\":" + label + "}\n" : "x" + separator + label + "\n";
+    std::vector<std::string> more;
+    if (*one.kind != '\0') more = {"--label-kind", one.kind};
+    SCOPED_TRACE(lines);
+    if (*one.refusal != '\0') {
+      ExpectRefused(one.name, lines, one.refusal, more);
+      continue;
+    }
+    const std::string output = folder_ + "/labels" + std::to_string(number++);
+    const ProgramResult result = Done(Run(Store(one.name, lines), output, more));
+    EXPECT_EQ(result.out.find("labels: scores") != std::string::npos, !one.scores.empty());
+    const size_t outputs = std::max<size_t>(1, one.classes.size());
+    EXPECT_THAT(result.out, HasSubstr("objective.num_classes=" + std::to_string(outputs) + "\n"));
+    const auto dataset = Dataset::Open(output, {.verify = true}).value();
+    EXPECT_EQ(dataset->index().examples->classes, one.classes);
+    std::vector<double> scores;
+    for (int64_t i = 0; i < dataset->examples()->num_examples(); ++i) {
+      const double score = dataset->examples()->ScoreOf(i);
+      if (!std::isnan(score)) scores.push_back(score);
+    }
+    EXPECT_EQ(scores, one.scores);
+  }
+  ExpectRefused("c.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":1.0}",
+                "--label-kind score is not for multiple_choice", {"--label-kind", "score"}, 64);
+  const std::string choices = folder_ + "/choices";
+  Done(Run(Store("c.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":1.0}"),
+           choices));
+  EXPECT_EQ(Dataset::Open(choices).value()->examples()->LabelOf(0), 1);
+}
+
+TEST_F(ExamplePrepTest, HeldOutLabelsAreScoresWhereThoseOfTheTrainingDataAre) {
+  Done(Run(Store("train.csv", "text,label\nx,0.5\ny,2\n"), output_));
+  const std::string dev = Store("dev.csv", "text,label\nx,1\ny,\n");
+  Done(Run(dev, folder_ + "/dev", {"--labels-from", output_}));
+  EXPECT_EQ(Dataset::Open(folder_ + "/dev").value()->examples()->ScoreOf(0), 1.0f);
+  ExpectRefusal(Run(Store("bad.csv", "text,label\nx,1\ny,good\n"), folder_ + "/bad",
+                    {"--labels-from", output_}),
+                65, "bad.csv:3: the label 'good' is no number, but the training data have scores");
+  ExpectRefusal(Run(dev, folder_ + "/bad", {"--labels-from", output_, "--label-kind", "class"}), 64,
+                "excludes");
+}
+
+TEST_F(ExamplePrepTest, LabelsThatMayBeMeantAsOneAreNamed) {
+  const auto warning = [&](const std::vector<std::string>& labels) {
+    std::string lines = "text\tlabel\n";
+    for (const std::string& label : labels) lines += "x\t" + label + "\n";
+    std::filesystem::remove_all(output_);
+    return Done(Run(Store("l.tsv", lines), output_)).error;
+  };
+  EXPECT_THAT(warning({"Yes", "no", "yes "}),
+              HasSubstr("the labels 'Yes', 'yes' differ in case, blanks or the form of a character "
+                        "only, but are 2 classes"));
+  EXPECT_THAT(warning({"caf\u00e9", "cafe\u0301"}), HasSubstr("are 2 classes"));
+  EXPECT_THAT(warning({"not good", "not  good"}), HasSubstr("are 2 classes"));
+  EXPECT_THAT(warning({"1", "1.0"}), HasSubstr("'1', '1.0'"));
+  // Hindi's vowel signs tell words apart.
+  EXPECT_THAT(warning({"\u0915\u093f", "\u0915\u0940", "a", "b"}), Not(HasSubstr("differ")));
+  std::vector<std::string> numbers;
+  for (int i = 0; i < 30; ++i) numbers.push_back(std::to_string(i * 3 % 29));
+  EXPECT_THAT(warning(numbers), HasSubstr("the labels of 30 examples are 29 numbers, each of which "
+                                          "is a class; if they are scores, pass --label-kind"));
+}
+
 TEST_F(ExamplePrepTest, AnswersMustStandInTheirPassage) {
   const std::string start = "{\"question\":\"x\",\"passage\":\"y z\",\"answers\":";
   ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":1}]}",
                 "q.jsonl:1: the answer 'z' does not stand at character 1 of the passage");
   ExpectRefused("q.jsonl", start + "[{\"text\":\"z\"}]}", "holds what is no answer");
   ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":18446744073709551615}]}",
-                "does not stand at");
+                "holds what is no answer");
+  Done(Run(Store("f.jsonl", start + "[{\"text\":\"z\",\"start\":2.0}]}"), folder_ + "/float"));
   ExpectRefused("q.jsonl", start + "\"z\"}", "q.jsonl:1: the field 'answers' is not a list");
   ExpectRefused("q.jsonl", "{\"question\":\"x\"}", "no field 'passage'");
   // A name of one's own, which elsewhere is the first of multiple_choice.
@@ -125,7 +240,7 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
                 "--invalid-utf8 replace. Text in Latin-1 is turned into UTF-8 by: iconv");
   ExpectRefused("a.jsonl", "{\"text\":\"" + std::string(70000, 'x') + "\"}", "65536");
   ExpectRefused("a.jsonl", "{\"premise\":\"x\"}", "no field 'hypothesis'");
-  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":1.5}", "the field 'label' is not");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":{}}", "the field 'label' is not");
   ExpectRefused("a.jsonl", "{\"context\":\"x\"}", "no field 'choices'");
   ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\"]}", "'choices' is not a list");
   ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",3]}", "'choices[1]' is not");
