@@ -32,15 +32,6 @@ constexpr int64_t kBufferUnit = int64_t{2} << 20;
 // The header may grow by a few digits from one save to the next.
 constexpr int64_t kHeaderRoom = int64_t{64} << 10;
 
-bool IsUtf8(const std::string& text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t begin = at;
-    // One that is written so takes three bytes; what is made of a bad byte takes one.
-    if (NextCodePoint(text, at) == 0xFFFD && at - begin == 1) return false;
-  }
-  return true;
-}
-
 absl::Status StatusOf(const Answer& answer) {
   return answer.ok ? absl::OkStatus() : absl::FailedPreconditionError(answer.reason);
 }

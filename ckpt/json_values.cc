@@ -28,7 +28,7 @@ bool IsCount(const ParsedJson& value) {
 
 absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text) {
   ParsedJson json = TryParseJson(text);
-  if (!json.is_object()) return absl::DataLossError("not a JSON object");
+  if (!json.is_object()) return absl::DataLossError(WhyNoJsonObject(text));
   return json;
 }
 

@@ -125,8 +125,10 @@ def stop(number, _):
     raise Stopped("ended by signal %d" % number)
 
 
-def main(words):
-    options = argparse.Namespace(**json.loads(words))
+def main(words, programs, run_dir, environment):
+    options = argparse.Namespace(bin=programs, run_dir=run_dir, environment=environment,
+                                 **json.loads(words))
+    sys.stdout.reconfigure(errors="surrogateescape")  # paths may be any bytes
     # Something must be written somewhere; findings about this directory are left out.
     options.has_run_dir = bool(options.run_dir)
     made = []
@@ -193,4 +195,4 @@ def check(options, sbatch):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(*sys.argv[1:]))

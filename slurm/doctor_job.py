@@ -104,8 +104,8 @@ def run_to_end(command, text="", terminate=False, on_stop=None):
     """Status, output and errors of a command that a signal to doctor must not leave half done: it
     is in a process group of its own, and when doctor is stopped it is waited for, after TERM if
     `terminate`; then `on_stop` gets its output."""
-    with tempfile.TemporaryFile("w+") as given, tempfile.TemporaryFile("w+") as output, \
-            tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryFile("w+", errors="surrogateescape") as given, \
+            tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
         given.write(text)
         given.seek(0)
         process = subprocess.Popen(command, stdin=given, stdout=output, stderr=errors,
@@ -130,7 +130,7 @@ def run_to_end(command, text="", terminate=False, on_stop=None):
 
 def run_here(options):
     """In the allocation that the caller is in, or on this machine without Slurm."""
-    with tempfile.NamedTemporaryFile("w", suffix=".sh") as script:
+    with tempfile.NamedTemporaryFile("w", errors="surrogateescape", suffix=".sh") as script:
         script.write(batch_script(options))
         script.flush()
         status, output, errors = run_to_end(["bash", script.name], terminate=True)

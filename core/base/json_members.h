@@ -15,8 +15,11 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <type_traits>
+#include <utility>
 
 namespace anyorder {
 
@@ -26,10 +29,19 @@ Json TryParseJson(const Text& text) {
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
 
-// In one line, or indented. Bytes that are not UTF-8 become U+FFFD.
+// Why `text` is no JSON object: "not a JSON object", or "not valid JSON (column 10: invalid
+// literal)", with the line if the fault is not in the first. Columns are characters, from 1.
+std::string WhyNoJsonObject(std::string_view text);
+template <typename Text>  // Abseil's views
+std::string WhyNoJsonObject(const Text& text) {
+  return WhyNoJsonObject(std::string_view(text.data(), text.size()));
+}
+
+// The only way to print JSON (tests/lint): by itself nlohmann's dump() throws where a string is not
+// UTF-8, as names of files may be. Such bytes become U+FFFD. In one line, or indented.
 template <typename Json>
-std::string DumpJson(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+std::string DumpJson(const Json& json, int indent = -1, bool ensure_ascii = false) {
+  return json.dump(indent, ' ', ensure_ascii, Json::error_handler_t::replace);
 }
 
 // Null if `json` is no object, or has no such member.
@@ -48,16 +60,20 @@ const Json* FindMember(const Json& json, const std::string& key,
   return found != nullptr && (found->*is_right)() ? found : nullptr;
 }
 
-// Whether it can be read as a `Value`: a string, true or false, a number, or a list of such. An
-// unsigned type takes whole numbers from 0 on.
+// Whether it can be read as a `Value`: a string, true or false, a number, or a list of such. A
+// whole type takes the whole numbers of its range, written as such.
 template <typename Value, typename Json>
 bool Holds(const Json& json) {
   if constexpr (std::is_same_v<Value, std::string>) {
     return json.is_string();
   } else if constexpr (std::is_same_v<Value, bool>) {
     return json.is_boolean();
+  } else if constexpr (std::is_integral_v<Value>) {
+    return json.is_number_unsigned()
+               ? std::in_range<Value>(json.template get<uint64_t>())
+               : json.is_number_integer() && std::in_range<Value>(json.template get<int64_t>());
   } else if constexpr (std::is_arithmetic_v<Value>) {
-    return std::is_unsigned_v<Value> ? json.is_number_unsigned() : json.is_number();
+    return json.is_number();
   } else {
     const auto fits = [](const Json& item) { return Holds<typename Value::value_type>(item); };
     return json.is_array() && std::all_of(json.begin(), json.end(), fits);

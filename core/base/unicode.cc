@@ -82,6 +82,15 @@ char32_t NextCodePoint(std::string_view text, size_t& offset) {
   return length > 0 ? static_cast<char32_t>(code_point) : 0xFFFD;
 }
 
+bool IsUtf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t begin = at;
+    // One that is written so takes three bytes; what is made of a bad byte takes one.
+    if (NextCodePoint(text, at) == 0xFFFD && at - begin == 1) return false;
+  }
+  return true;
+}
+
 void AppendUtf8(char32_t code_point, std::string& out) {
   utf8proc_uint8_t bytes[4];
   const utf8proc_ssize_t length =

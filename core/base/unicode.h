@@ -15,6 +15,8 @@ namespace anyorder {
 // sequence it makes U+FFFD and advances by one.
 char32_t NextCodePoint(std::string_view text, size_t& offset);
 
+bool IsUtf8(std::string_view text);
+
 // REQUIRES: a Unicode scalar value.
 void AppendUtf8(char32_t code_point, std::string& out);
 

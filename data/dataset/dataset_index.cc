@@ -160,11 +160,11 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
     return DataLoss("'", path, "': ", why, "; restore it or prepare the data again");
   };
   Json root = TryParseJson(*text);
-  if (!root.is_object()) return damaged("not a JSON object");
+  if (!root.is_object()) return damaged(WhyNoJsonObject(*text));
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   const Json version = root.value("format_version", Json());
   if (version != kIndexVersion && version != kIndexVersion - 1) {
-    return FailedPrecondition("'", path, "' has format version ", version.dump(),
+    return FailedPrecondition("'", path, "' has format version ", DumpJson(version),
                               ", this program reads ", kIndexVersion - 1, " and ", kIndexVersion,
                               "; prepare the same text again: anyorder-prep --input TEXT "
                               "--output NEW-FOLDER --vocab '",
@@ -176,7 +176,7 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   if (!bad.empty()) return damaged(absl::StrCat("missing or ill-typed: ", bad));
   root.erase("dataset_digest");
   // Only the digest's own value can differ after a faithful rewrite of the file.
-  if (DigestOf(root.dump()).Hex() != index.dataset_digest)
+  if (DigestOf(DumpJson(root)).Hex() != index.dataset_digest)
     return damaged("does not match its dataset_digest");
   const std::string fault = FindInconsistency(index);
   if (!fault.empty()) return damaged(fault);
@@ -205,8 +205,8 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
   root["counts"] = index.counts;
   root["tokenizer_digest"] = index.tokenizer_digest;
   root["corpus_digest"] = index.corpus_digest;
-  root["dataset_digest"] = DigestOf(root.dump()).Hex();
-  return root.dump(2) + "\n";
+  root["dataset_digest"] = DigestOf(DumpJson(root)).Hex();
+  return DumpJson(root, 2) + "\n";
 }
 
 absl::Status CheckIsDataset(absl::string_view what, const std::string& directory) {

@@ -35,7 +35,7 @@ absl::StatusOr<Value> Member(const Json& line, const char* name) {
 
 absl::StatusOr<Json> ParseLine(std::string_view text) {
   Json line = TryParseJson(text);
-  if (!line.is_object()) return DataLoss("not a JSON object");
+  if (!line.is_object()) return DataLoss(WhyNoJsonObject(text));
   return line;
 }
 

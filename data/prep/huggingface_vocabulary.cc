@@ -38,6 +38,7 @@ class TokenizerJson {
 
   absl::Status ReadModel(const std::string& bytes) {
     const Json root = TryParseJson(bytes);
+    if (!root.is_object()) return Damaged("it is ", WhyNoJsonObject(bytes));
     const Json* const model = FindMember(root, "model", &Json::is_object);
     if (model == nullptr) return Damaged("it is not Hugging Face's tokenizer.json");
     const Json* const type = FindMember(*model, "type");
@@ -102,7 +103,7 @@ class TokenizerJson {
 
   absl::Status Add(const std::string& piece, const Json& id) {
     const bool is_id = id.is_number_integer() && id >= 0 && id < kMostDeclaredIds;
-    if (!is_id) return Damaged("'", piece, "' has id ", id.dump(), ", not a small whole number");
+    if (!is_id) return Damaged("'", piece, "' has id ", DumpJson(id), ", not a small whole number");
     const auto number = id.get<int32_t>();
     ids_.emplace(piece, number);
     vocabulary_.size = std::max<uint64_t>(vocabulary_.size, static_cast<uint64_t>(number) + 1);
@@ -157,8 +158,8 @@ absl::StatusOr<Json> ParseNeighbour(const std::string& bytes, const char* file,
   if (bytes.empty()) return Json::object();
   Json root = TryParseJson(bytes);
   if (root.is_object()) return root;
-  return DataLoss(file, " in the directory of '", name,
-                  "' is not a JSON object; fetch it again, or remove it");
+  return DataLoss(file, " in the directory of '", name, "' is ", WhyNoJsonObject(bytes),
+                  "; fetch it again, or remove it");
 }
 
 }  // namespace

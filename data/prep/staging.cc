@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
@@ -79,7 +80,8 @@ absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
   for (const auto& [key, value] : now["options"].items()) {
     if (options.value(key, Json()) == value) continue;
     return InvalidArgument("the unfinished work was begun with ", key, " ",
-                           options.value(key, Json()).dump(), ", now it is ", value.dump(), advice);
+                           DumpJson(options.value(key, Json())), ", now it is ", DumpJson(value),
+                           advice);
   }
   const Json inputs = stored.value("inputs", Json::array());
   if (inputs.size() != identity.inputs.size()) {
@@ -175,12 +177,12 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
 
 absl::Status Staging::BindPlan(const PlanIdentity& identity) {
   if (!has_plan_) {
-    RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), PlanJson(identity).dump(1)));
+    RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), DumpJson(PlanJson(identity), 1)));
     has_plan_ = true;
     return FileSystem::Posix()->SyncDirectory(output_);
   }
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
-  return ComparePlans(Json::parse(text, nullptr, /*allow_exceptions=*/false), identity,
+  return ComparePlans(TryParseJson(text), identity,
                       absl::StrCat("; repeat the first command to continue, or delete '", folder_,
                                    "' to start over"));
 }

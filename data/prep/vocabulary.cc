@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/prep/sentencepiece_bridge.h"
@@ -248,7 +249,8 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
   for (const auto& [field, member] : kVocabIdFields)
     if (vocabulary.ids.*member >= 0) ids[field] = vocabulary.ids.*member;
   vocabulary.file = kDeclaredFile;
-  vocabulary.bytes = nlohmann::json{{"ids", ids}, {"vocab_size", vocabulary.size}}.dump(2) + "\n";
+  vocabulary.bytes =
+      DumpJson(nlohmann::json{{"ids", ids}, {"vocab_size", vocabulary.size}}, 2) + "\n";
   vocabulary.declared.clear();  // the file says all of it
   return vocabulary;
 }

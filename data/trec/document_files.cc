@@ -84,6 +84,7 @@ class DocumentReader {
  private:
   absl::Status TakeJson(const std::string& line) {
     const Json object = TryParseJson(line);
+    if (object.is_discarded()) return DataLoss(WhyNoJsonObject(line), "; fix the line");
     std::string id, text;
     MemberReader read(object);
     read("id", id);

@@ -25,7 +25,8 @@ std::string Text(const Json& json) { return DumpJson(json, 2) + "\n"; }
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path) {
   const auto json = TryParseJson<Json>(text);
   if (!json.is_object())
-    return DataLoss("'", path, "' is not a JSON object; fetch the model's config.json again");
+    return DataLoss("'", path, "' is ", WhyNoJsonObject(text),
+                    "; fetch the model's config.json again");
   HfConfigReader reader(json);
   std::string type;
   reader.String("model_type", type);

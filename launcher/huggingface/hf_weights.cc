@@ -110,6 +110,7 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
     return DataLoss("'", index_path, "': ", what, kFetchAgain);
   };
   const auto json = TryParseJson<Json>(text);
+  if (!json.is_object()) return damaged(WhyNoJsonObject(text));
   const Json* const map = FindMember(json, "weight_map", &Json::is_object);
   if (map == nullptr) return damaged("no object 'weight_map'");
   std::set<std::string> names;

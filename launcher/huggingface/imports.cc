@@ -66,7 +66,7 @@ absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const Ru
     origin = options.config;
   }
   RETURN_IF_ERROR(ApplyOverrides(options.overrides, origin, config));
-  MakeDirectoriesAbsolute(config);
+  RETURN_IF_ERROR(MakeDirectoriesAbsolute(config));
   return config;
 }
 

@@ -118,7 +118,7 @@ absl::StatusOr<Json> DescribeModelDirectory(const ModelDirectoryOptions& options
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto config = TryParseJson<Json>(text);
   if (!config.is_object())
-    return DataLoss("'", path, "' is not a JSON object; export or fetch the model again");
+    return DataLoss("'", path, "' is ", WhyNoJsonObject(text), "; export or fetch the model again");
   ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.path));
   if (options.verify) RETURN_IF_ERROR(weights.CheckValues());
   const bool is_ours = config.contains("model_type") && config["model_type"] == kAnyorderModelType;

@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/huggingface/weight_files.h"
 
@@ -160,7 +161,7 @@ std::string ConfigText(const PeftExport& work, const PeftTensors& tensors) {
     json["lora_alpha"] = static_cast<int64_t>(lora.alpha);
   if (!work.task_type.empty()) json["task_type"] = work.task_type;
   if (!tensors.saved().empty()) json["modules_to_save"] = tensors.saved();
-  return json.dump(2) + "\n";
+  return DumpJson(json, 2) + "\n";
 }
 
 }  // namespace

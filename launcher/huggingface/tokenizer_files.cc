@@ -240,9 +240,9 @@ absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
 absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSettings& settings,
                                  const std::string& directory) {
   RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "special_tokens_map.json"),
-                                      SpecialTokens().dump(2) + "\n"));
+                                      DumpJson(SpecialTokens(), 2) + "\n"));
   RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"),
-                                      TokenizerConfig(settings).dump(2) + "\n"));
+                                      DumpJson(TokenizerConfig(settings), 2) + "\n"));
   const absl::StatusOr<std::string> text = TokenizerText(vocabulary, settings);
   if (text.ok()) return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), *text);
   LogWarning(absl::StrCat("tokenizer.json is left out: ", text.status().message(),
@@ -255,7 +255,8 @@ absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::Voc
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
   const auto file = TryParseJson<Json>(text);
   if (!file.is_object())
-    return DataLoss(source, " is damaged: it is no JSON; prepare the data again");
+    return DataLoss(source, " is damaged: it is ", WhyNoJsonObject(text),
+                    "; prepare the data again");
   const std::map<int64_t, std::string> tokens = TokensOf(file);
   Json config = {{"tokenizer_class", kPlainClass},
                  {"clean_up_tokenization_spaces", false},
@@ -266,8 +267,8 @@ absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::Voc
     if (token != tokens.end() && id != &data::VocabIds::eod && id != &data::VocabIds::eop)
       config[absl::StrCat(role, "_token")] = token->second;
   }
-  RETURN_IF_ERROR(
-      WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"), config.dump(2) + "\n"));
+  RETURN_IF_ERROR(WriteFileAtomically(JoinPath(directory, "tokenizer_config.json"),
+                                      DumpJson(config, 2) + "\n"));
   return WriteFileAtomically(JoinPath(directory, "tokenizer.json"), text);
 }
 

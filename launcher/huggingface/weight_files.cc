@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/huggingface/float16.h"
 
@@ -184,7 +185,7 @@ absl::Status WriteWeightFiles(const WeightReader& source, const Tensors& tensors
   }
   index["metadata"]["total_size"] = total;
   return WriteFileAtomically(JoinPath(directory, "model.safetensors.index.json"),
-                             index.dump(2) + "\n");
+                             DumpJson(index, 2) + "\n");
 }
 
 }  // namespace anyorder::launcher

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/json_members.h"
 #include "data/dataset/example_origins.h"
 #include "launcher/process/counted.h"
 
@@ -256,9 +257,9 @@ void PrintEvalForPeople(const EvalJson& report) {
   PrintLine("definition", report["definition"].get<std::string>());
   std::string settings;
   for (const auto& [key, value] : report["settings"].items())
-    absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", value.dump());
+    absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", DumpJson(value));
   PrintLine("settings", settings);
-  if (report.contains("overrides")) PrintLine("overrides", report["overrides"].dump());
+  if (report.contains("overrides")) PrintLine("overrides", DumpJson(report["overrides"]));
   if (report.contains("task")) {
     const EvalJson& task = report["task"];
     PrintLine(

@@ -74,7 +74,6 @@ class LineParser {
   explicit LineParser(const Json& line) : line_(line) {}
 
   absl::StatusOr<Prediction> Parse() {
-    if (!line_.is_object()) return DataLoss("not a JSON object");
     Prediction prediction;
     const auto number = line_.find("example");
     if (number == line_.end() || !number->is_number_unsigned() || *number == 0)
@@ -212,8 +211,8 @@ class PredictionFile {
   absl::Status ReadLines(const std::string& text) {
     return ForEachLine(text, [&](absl::string_view line, int64_t number) -> absl::Status {
       const auto json = TryParseJson<Json>(line);
-      absl::StatusOr<Prediction> prediction = LineParser(json).Parse();
-      if (json.is_discarded()) prediction = DataLoss("not valid JSON");
+      absl::StatusOr<Prediction> prediction = DataLoss(WhyNoJsonObject(line));
+      if (json.is_object()) prediction = LineParser(json).Parse();
       if (!prediction.ok()) {
         return DataLoss(path_, ":", number, ": ", prediction.status().message(),
                         "; write the file with `anyorder predict`");
@@ -408,7 +407,8 @@ absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path,
 absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto object = TryParseJson<Json>(text);
-  if (!object.is_object()) return DataLoss(path, ": not a JSON object of null scores");
+  if (!object.is_object())
+    return DataLoss(path, ": ", WhyNoJsonObject(text), "; null scores are an object of numbers");
   for (Prediction& prediction : predictions) {
     const auto score = object.find(prediction.id);
     if (score == object.end() || !score->is_number() || !std::isfinite(score->get<double>()))

@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/prep/cleaning.h"
@@ -29,9 +30,9 @@ absl::Status ReadLine(absl::string_view line, bool is_object, InputLine& read) {
     ASSIGN_OR_RETURN(read.text, PlainText(line, "the line"));
     return absl::OkStatus();
   }
-  read.object = LineJson::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  read.object = TryParseJson<LineJson>(line);
   if (read.object.is_object()) return absl::OkStatus();
-  return absl::FailedPreconditionError("not a JSON object; fix the line");
+  return FailedPrecondition(WhyNoJsonObject(line), "; fix the line");
 }
 
 }  // namespace
@@ -43,8 +44,9 @@ absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
   const bool is_stdin = path == "-";
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
   const bool are_objects =
-      absl::EndsWith(path, ".jsonl") ||
-      (objects == ObjectLines::kByFirstLine && is_stdin && absl::StartsWith(text, "{"));
+      absl::EndsWith(path, ".jsonl") || absl::EndsWith(path, ".ndjson") ||
+      (absl::StartsWith(text, "{") &&
+       (is_stdin ? objects == ObjectLines::kByFirstLine : absl::EndsWith(path, ".json")));
   std::vector<absl::string_view> all = absl::StrSplit(text, '\n');
   if (all.back().empty()) all.pop_back();
   std::vector<InputLine> lines;

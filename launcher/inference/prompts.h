@@ -20,7 +20,7 @@ struct InputLine {
   std::string text;       // of such a line: UTF-8 without NUL
 };
 
-// Where objects stand besides in each line of a .jsonl.
+// Where objects stand besides in each line of a .jsonl, a .ndjson, and a .json that begins with {.
 enum class ObjectLines {
   kNowhere,
   kBySign,       // lines that begin with {"

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/metrics/ranking.h"
@@ -43,7 +44,7 @@ std::string IndexOf(const Prediction& prediction) {
 }
 
 // As many digits as tell it from other doubles.
-std::string ShortestText(double value) { return Json(value).dump(); }
+std::string ShortestText(double value) { return DumpJson(Json(value)); }
 
 absl::Status CheckIds(const std::string& task, const std::vector<Prediction>& predictions) {
   for (const Prediction& prediction : predictions) {
@@ -228,7 +229,7 @@ std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& prediction
     if (prediction.null_score) odds[prediction.id] = *prediction.null_score;
   }
   const auto text = [](const Json& json) {
-    return json.dump(4, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace) + "\n";
+    return DumpJson(json, 4, /*ensure_ascii=*/true) + "\n";
   };
   std::vector<SubmissionFile> files = {{"predictions.json", text(answers)},
                                        {"nbest_predictions.json", text(lists)}};

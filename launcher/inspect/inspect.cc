@@ -152,7 +152,7 @@ absl::Status InspectRun(const InspectOptions& options) {
 // Of lists of tensors their length: --json has them whole.
 void PrintForPeople(const Json& json) {
   for (const auto& [key, value] : json.items()) {
-    std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+    std::string text = value.is_string() ? value.get<std::string>() : DumpJson(value);
     if (value.is_array() && !value.empty() && value[0].is_object())
       text = absl::StrCat(value.size(), " (--json lists them)");
     std::printf("%-18s %s\n", key.c_str(), text.c_str());

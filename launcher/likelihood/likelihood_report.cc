@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/json_members.h"
 #include "launcher/likelihood/likelihood.h"
 #include "launcher/likelihood/text_measures.h"
 
@@ -192,7 +193,7 @@ std::string LikelihoodLine(const LikelihoodItem& item, const std::vector<TextSco
     line["best_per_byte"] = BestPerByte(scores);
     if (item.answer >= 0) line["answer"] = item.answer;
   }
-  return line.dump() + "\n";
+  return DumpJson(line) + "\n";
 }
 
 LikelihoodJson LikelihoodSummary(const LikelihoodInput& input,

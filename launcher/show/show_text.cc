@@ -1,12 +1,12 @@
 #include "launcher/show/show_text.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+
+#include "core/base/unicode.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -55,11 +55,8 @@ bool EndsSentence(absl::string_view word) {
 
 // White space aside, XML 1.0 knows no control character, not even escaped.
 bool IsDrawable(absl::string_view text) {
-  using Json = nlohmann::json;
-  const std::string given(text);
-  // The dump leaves out what is no UTF-8.
-  const std::string dump = Json(given).dump(-1, ' ', false, Json::error_handler_t::ignore);
-  return Json::parse(dump) == given && std::none_of(text.begin(), text.end(), [](unsigned char c) {
+  return IsUtf8({text.data(), text.size()}) &&
+         std::none_of(text.begin(), text.end(), [](unsigned char c) {
            return absl::ascii_iscntrl(c) && !absl::ascii_isspace(c);
          });
 }

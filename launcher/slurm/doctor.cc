@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
@@ -63,25 +64,24 @@ absl::Status BecomeDoctor(const DoctorOptions& options) {
     return path.empty() ? path
                         : std::filesystem::absolute(path, ignored).lexically_normal().string();
   };
-  std::string words = nlohmann::json{
-      {"run_dir", absolute(options.run_dir)},
-      {"nodes", options.local ? 1 : options.nodes},
-      {"ranks_per_node", options.ranks_per_node},
-      {"gpus_per_node", options.gpus_per_node},
-      {"partition", options.partition},
-      {"account", options.account},
-      {"mpi", options.mpi},
-      {"bin", ProgramDirectory()},
-      {"environment", absolute(options.environment)},
-      {"checkpoint_gib", options.checkpoint_gib},
-      {"wait", options.wait_seconds},
-      {"time", options.time_minutes},
-      {"local", options.local},
-      {"json", options.json},
-      {"sbatch",
-       options.sbatch}}.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-  std::string python = "python3";
-  char* const arguments[] = {python.data(), script.data(), words.data(), nullptr};
+  std::string words = DumpJson(nlohmann::json{{"nodes", options.local ? 1 : options.nodes},
+                                              {"ranks_per_node", options.ranks_per_node},
+                                              {"gpus_per_node", options.gpus_per_node},
+                                              {"partition", options.partition},
+                                              {"account", options.account},
+                                              {"mpi", options.mpi},
+                                              {"checkpoint_gib", options.checkpoint_gib},
+                                              {"wait", options.wait_seconds},
+                                              {"time", options.time_minutes},
+                                              {"local", options.local},
+                                              {"json", options.json},
+                                              {"sbatch", options.sbatch}},
+                               -1, /*ensure_ascii=*/true);
+  // Apart: JSON cannot hold the names of files that are not UTF-8.
+  std::string run_dir = absolute(options.run_dir), environment = absolute(options.environment);
+  std::string python = "python3", bin = ProgramDirectory();
+  char* const arguments[] = {python.data(),  script.data(),      words.data(), bin.data(),
+                             run_dir.data(), environment.data(), nullptr};
   ::execvp(arguments[0], arguments);
   return ErrnoStatus("start", "python3, which the doctor is written in");
 }

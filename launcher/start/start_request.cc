@@ -79,7 +79,7 @@ absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_co
   }
   const std::string file = request.config.empty() ? paths.config : request.config;
   ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
-  MakeDirectoriesAbsolute(config);
+  RETURN_IF_ERROR(MakeDirectoriesAbsolute(config));
   return config;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -22,7 +23,7 @@ constexpr size_t kMostShown = 40;  // bytes of a value in a message
 std::string Shown(const Json& value) {
   if (value.is_object() || value.is_array())
     return absl::StrCat(value.is_object() ? "an object" : "a list");
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
+  std::string text = DumpJson(value, -1, /*ensure_ascii=*/true);
   if (text.size() > kMostShown) text = text.substr(0, kMostShown) + "...";
   return text;
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_replace.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/texts/object_reader.h"
 #include "launcher/texts/write_flags.h"
@@ -154,8 +155,8 @@ int64_t TextRequest::num_texts() const {
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
   if (IsTooDeep(text))
     return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
-  Json json = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return InvalidArgument("the request is not JSON in UTF-8");
+  auto json = TryParseJson<Json>(text);
+  if (json.is_discarded()) return InvalidArgument("the request is ", WhyNoJsonObject(text));
   return json;
 }
 

@@ -2,6 +2,7 @@
 
 #include "absl/strings/cord.h"
 
+#include "core/base/json_members.h"
 #include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
@@ -119,8 +120,6 @@ absl::Status QueueFull(absl::string_view message) {
 
 bool IsQueueFull(const absl::Status& status) { return status.GetPayload(kQueueFull).has_value(); }
 
-std::string JsonText(const OrderedJson& json) {
-  return json.dump(-1, ' ', /*ensure_ascii=*/false, OrderedJson::error_handler_t::replace);
-}
+std::string JsonText(const OrderedJson& json) { return DumpJson(json); }
 
 }  // namespace anyorder::launcher

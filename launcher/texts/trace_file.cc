@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/texts/request_json.h"
@@ -27,9 +28,8 @@ class TraceParser {
   using Json = nlohmann::json;
 
   static absl::StatusOr<Trace> Parse(absl::string_view line) {
-    const Json json = Json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
-    if (json.is_discarded()) return DataLoss("not valid JSON");
-    if (!json.is_object()) return DataLoss("not a JSON object");
+    const auto json = TryParseJson<Json>(line);
+    if (!json.is_object()) return DataLoss(WhyNoJsonObject(line));
     Trace trace;
     ASSIGN_OR_RETURN(trace.prompt, Count(json, "prompt", 1, kMostTexts));
     ASSIGN_OR_RETURN(trace.rank, Count(json, "rank", 1, kMostTexts));

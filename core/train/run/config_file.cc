@@ -16,6 +16,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/config_keys.h"
 #include "core/train/run/field_text.h"
@@ -264,14 +265,18 @@ absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
   return config;
 }
 
-void MakeDirectoriesAbsolute(RunConfig& config) {
+absl::Status MakeDirectoriesAbsolute(RunConfig& config) {
   for (std::string* directory :
        {&config.data.shards, &config.eval.shards, &config.train.init_from}) {
     if (directory->empty()) continue;
     std::error_code error;
     const std::filesystem::path absolute = std::filesystem::absolute(*directory, error);
     if (!error) *directory = absolute.lexically_normal().string();
+    if (IsUtf8(*directory)) continue;
+    return InvalidArgument("the path '", *directory,
+                           "' is not UTF-8, which a configuration must be; rename the directory");
   }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder

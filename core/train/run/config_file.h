@@ -38,7 +38,7 @@ absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const RunConfig& base = {});
 
 // Directories that the configuration names: ranks may start in another directory, and so may the
-// next launch.
-void MakeDirectoriesAbsolute(RunConfig& config);
+// next launch. Errors: InvalidArgument for one that is not UTF-8, which no TOML file can hold.
+absl::Status MakeDirectoriesAbsolute(RunConfig& config);
 
 }  // namespace anyorder

@@ -117,7 +117,7 @@ absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::strin
 // Nothing for an event that is not known.
 absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) {
   const auto json = TryParseJson<Json>(line);
-  if (!json.is_object()) return absl::DataLossError("not a JSON object");
+  if (!json.is_object()) return absl::DataLossError(WhyNoJsonObject(line));
   MemberReader take(json);
   std::string name;
   take("event", name);

@@ -108,7 +108,7 @@ std::string LineOf(const StepMetrics& metrics) {
     });
     if (metrics.held_out->attempt >= 0) json[kHeldOutAttempt] = metrics.held_out->attempt;
   }
-  return json.dump();
+  return DumpJson(json);
 }
 
 }  // namespace

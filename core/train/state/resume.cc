@@ -183,7 +183,7 @@ absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeM
                                        : std::string();
 }
 
-std::string ParameterTable(const ParameterLayout& layout) { return TableJson(layout).dump(); }
+std::string ParameterTable(const ParameterLayout& layout) { return DumpJson(TableJson(layout)); }
 
 std::string SerializeMetadata(const TrainMetadata& metadata, const ParameterLayout& layout) {
   OrderedJson json;

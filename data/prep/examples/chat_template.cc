@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -41,8 +42,7 @@ std::string Request(absl::Span<const ChatMessage> messages, bool answer) {
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
   return std::string(2, kTemplateMark) +
-         nlohmann::json{{"messages", std::move(list)}, {"answer", answer}}.dump(
-             -1, ' ', false, nlohmann::json::error_handler_t::replace);
+         DumpJson(nlohmann::json{{"messages", std::move(list)}, {"answer", answer}});
 }
 
 }  // namespace

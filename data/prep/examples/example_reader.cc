@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
 
@@ -59,11 +60,10 @@ class ExampleParser {
 
   // Appends to `examples`: one, of a conversation one for each answer.
   absl::Status Parse(std::string_view text, std::vector<WrittenExample>& examples) {
-    const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded())
-      return Bad("not valid JSON; repair the line or remove it", ArrayHint(text));
-    if (!record.is_object())
-      return Bad("not a JSON object; write one example per line", ArrayHint(text));
+    const auto record = TryParseJson<Json>(text);
+    if (!record.is_object()) {
+      return Bad(WhyNoJsonObject(text), "; write one example per line", ArrayHint(text));
+    }
     return Read(record, examples);
   }
 
@@ -241,7 +241,7 @@ class ExampleParser {
         options_.cleaning.AddPassage(passage.get_ref<const std::string&>(), name, example);
     if (!added.ok()) return Bad(added.message());
     if (const auto id = record.find("id"); id != record.end())
-      example.id = id->is_string() ? id->get<std::string>() : id->is_number() ? id->dump() : "";
+      example.id = id->is_string() ? id->get<std::string>() : id->is_number() ? DumpJson(*id) : "";
     const auto answers = record.find(NameOf("answers"));
     if (answers == record.end() || answers->is_null()) return absl::OkStatus();
     if (is_table() && answers->get_ref<const std::string&>().empty()) return absl::OkStatus();
@@ -320,13 +320,13 @@ class ExampleParser {
     }
     // Only a number is printed: printing recurses, and a line has room for a deep nest.
     return Bad("the field '", NameOf("label"), "' is ",
-               is_table() || label.is_number() ? label.dump() : label.type_name(),
+               is_table() || label.is_number() ? DumpJson(label) : label.type_name(),
                ", not the number of a choice, 0 to ", choices - 1);
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
     if (label.is_number_float() && !WholeNumber(label)) {
-      example.class_name = label.dump();  // a score, as a rule
+      example.class_name = DumpJson(label);  // a score, as a rule
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(example.class_name, ClassName(label, NameOf("label")));
@@ -339,7 +339,7 @@ class ExampleParser {
       if (!text.empty()) return std::string(text);
     }
     if (label.is_number_float() && WholeNumber(label)) return absl::StrCat(*WholeNumber(label));
-    if (label.is_number_integer() || label.is_boolean()) return label.dump();
+    if (label.is_number_integer() || label.is_boolean()) return DumpJson(label);
     return Bad("the field '", name, "' is not the name or the whole number of a class");
   }
 

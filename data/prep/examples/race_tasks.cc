@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 
@@ -29,8 +30,8 @@ class RacePassage {
       : path_(path), level_(std::move(level)), reading_(reading) {}
 
   absl::Status Read(const std::string& text) {
-    passage_ = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (passage_.is_discarded()) return Bad("not valid JSON");
+    passage_ = TryParseJson<Json>(text);
+    if (!passage_.is_object()) return Bad(WhyNoJsonObject(text));
     RETURN_IF_ERROR(CheckFields());
     // train/high/15946.txt is such a file.
     if (passage_["questions"].empty()) reading_.LeaveOut(path_, "has no question");
@@ -56,7 +57,6 @@ class RacePassage {
 
   // Of all that ReadQuestion takes for granted.
   absl::Status CheckFields() const {
-    if (!passage_.is_object()) return Bad("not a JSON object");
     for (const char* name : {"article", "id"}) {
       if (!passage_.contains(name) || !passage_[name].is_string())
         return Bad("there is no field '", name, "' that is a string");

@@ -24,7 +24,8 @@ class SquadFile {
 
   absl::Status Read(const std::string& text) {
     const Json root = TryParseJson(text);
-    if (root.is_discarded()) return Bad(path_, "not valid JSON; take a fresh copy of the file");
+    if (root.is_discarded())
+      return Bad(path_, absl::StrCat(WhyNoJsonObject(text), "; take a fresh copy"));
     return ReadEach(root, "data", path_, [&](const Json& article, const std::string& where) {
       return ReadEach(article, "paragraphs", where,
                       [&](const Json& paragraph, const std::string& paragraph_where) {

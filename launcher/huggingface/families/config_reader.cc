@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
+
 namespace anyorder::launcher {
 
 const HfConfigReader::Json* HfConfigReader::Find(const char* key) const {
@@ -11,9 +13,7 @@ const HfConfigReader::Json* HfConfigReader::Find(const char* key) const {
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }
 
-std::string HfConfigReader::Text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string HfConfigReader::Text(const Json& value) { return DumpJson(value); }
 
 bool HfConfigReader::Size(const char* key, int64_t low, int64_t high, int64_t& value) {
   const Json* const member = Find(key);

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 namespace anyorder {
@@ -12,6 +14,7 @@ namespace {
 
 struct Members {
   uint64_t count = 7;
+  int32_t rank = -3;
   double share = 0.5;
   bool is_new = true;
   std::string name = "a";
@@ -21,6 +24,7 @@ struct Members {
 template <typename Fields, typename Visitor>
 void Visit(Fields& fields, Visitor&& visit) {
   visit("count", fields.count);
+  visit("rank", fields.rank);
   visit("share", fields.share);
   visit("is_new", fields.is_new);
   visit("name", fields.name);
@@ -34,7 +38,7 @@ std::string BadOf(const char* changed, nlohmann::json* left) {
   Visit(members, MemberWriter(json));
   json.merge_patch(nlohmann::json::parse(changed));
   MemberReader reader(json);
-  Members read = {9, 0.25, false, "b", {}};
+  Members read = {9, 5, 0.25, false, "b", {}};
   Visit(read, reader);
   Visit(read, MemberWriter(*left));
   return reader.bad();
@@ -43,10 +47,13 @@ std::string BadOf(const char* changed, nlohmann::json* left) {
 TEST(JsonMembersTest, MembersComeBackAndTheFirstBadOneIsNamed) {
   nlohmann::json left;
   EXPECT_EQ(BadOf("{}", &left), "");
-  EXPECT_EQ(left, nlohmann::json::parse(
-                      R"({"count":7,"share":0.5,"is_new":true,"name":"a","words":["x"]})"));
+  EXPECT_EQ(left,
+            nlohmann::json::parse(
+                R"({"count":7,"rank":-3,"share":0.5,"is_new":true,"name":"a","words":["x"]})"));
   for (const auto& [changed, bad, kept] : {std::tuple{R"({"count":-1})", "count", "9"},
                                            {R"({"count":"7"})", "count", "9"},
+                                           {R"({"rank":1.5})", "rank", "5"},
+                                           {R"({"rank":3000000000})", "rank", "5"},
                                            {R"({"share":null,"name":3})", "share", "0.25"},
                                            {R"({"is_new":1})", "is_new", "false"},
                                            {R"({"name":["a"]})", "name", "\"b\""},
@@ -55,6 +62,25 @@ TEST(JsonMembersTest, MembersComeBackAndTheFirstBadOneIsNamed) {
     EXPECT_EQ(left[bad].dump(), kept) << changed;
   }
   EXPECT_EQ(BadOf("[]", &left), "(not an object)");
+}
+
+TEST(JsonMembersTest, FaultsHaveTheirPlaceAndReason) {
+  for (const auto& [text, why] :
+       {std::pair{"[1]", "not a JSON object"},
+        {"", "not valid JSON (column 1: unexpected end of input; expected '[', '{', or a literal)"},
+        {R"({"a": tru})", "not valid JSON (column 10: invalid literal)"},
+        {R"({"a": 5 "bc": 3})",
+         "not valid JSON (column 9: unexpected string literal; expected '}')"},
+        {R"({"a":1}{"b":2})", "not valid JSON (column 8: unexpected '{'; expected end of input)"},
+        {R"({"a": 1e400})", "not valid JSON (column 11: number overflow parsing '1e400')"},
+        // Columns are characters.
+        {"{\"\xC3\xBC\": x}", "not valid JSON (column 7: invalid literal)"},
+        {"{\"\xFF\": 1}", "not valid JSON (column 3: invalid string: ill-formed UTF-8 byte)"},
+        {"{\n \"a\": 1,\n}",
+         "not valid JSON (line 3, column 1: unexpected '}'; expected string literal)"}}) {
+    EXPECT_EQ(WhyNoJsonObject(std::string_view(text)), why) << text;
+  }
+  EXPECT_EQ(DumpJson(nlohmann::json("a\xFF")), "\"a\xEF\xBF\xBD\"");
 }
 
 }  // namespace

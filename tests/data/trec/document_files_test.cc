@@ -54,7 +54,8 @@ TEST_F(DocumentFilesTest, FaultsAreNamedByLine) {
   ExpectFault(one + "{\"id\": \"b-2\"}\n", ":2: not a JSON object with the strings");
   ExpectFault(one + "{\"id\": 1, \"text\": \"x\"}\n", ":2: not a JSON object");
   ExpectFault(one + "\n" + one, ":3: document a-1 was read before");
-  ExpectFault(one + "{\"id\": \"b-2\", \"text\": \"\xFF\"}\n", ":2: not a JSON object");
+  ExpectFault(one + "{\"id\": \"b-2\", \"text\": \"\xFF\"}\n",
+              ":2: not valid JSON (column 24: invalid string: ill");
   ExpectFault("\n\n", ": the file holds no document");
   ExpectFault("<DOC>\n<TEXT>x</TEXT>\n</DOC>\n", ":3: the record that ends here has no <DOCNO>");
   ExpectFault("<DOC><DOCNO>a-1</DOCNO></DOC>\nwords\n", ":2: the line does not begin with <DOC>");

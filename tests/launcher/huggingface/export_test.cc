@@ -278,7 +278,8 @@ TEST(OtherTokenizerTest, ItsFileIsCopiedAndItsRolesAreNamed) {
   }
   ASSERT_TRUE(WriteFileAtomically(source, "[").ok());
   EXPECT_THAT(WriteOtherTokenizerFiles(source, {}, 48, folder.path()),
-              Fails(absl::IsDataLoss, "it is no JSON; prepare the data again"));
+              Fails(absl::IsDataLoss, "it is not valid JSON (column 2: unexpected end",
+                    "; prepare the data again"));
 }
 
 }  // namespace

@@ -116,9 +116,9 @@ TEST(ParseRequestTest, FaultsAreNamed) {
   const std::string deep = std::string(17, '[') + std::string(17, ']');
   const std::string long_id = R"({"op": "facts", "id": ")" + std::string(257, 'x') + "\"}";
   const std::vector<Fault> faults = {
-      {"", "", "the request is not JSON in UTF-8"},
-      {"{\"op\": \"facts\"", "", "not JSON"},
-      {"{\"op\": \"\xff\"}", "", "not JSON in UTF-8"},
+      {"", "", "the request is not valid JSON (column 1: unexpected end of input"},
+      {"{\"op\": \"facts\"", "", "not valid JSON (column 15: unexpected end"},
+      {"{\"op\": \"\xff\"}", "", "ill-formed UTF-8 byte)"},
       {deep.c_str(), "", "the JSON is nested deeper than 16 levels"},
       {"[]", "", "a request is an object"},
       {"{}", "op", "'op' is missing: complete, fill"},

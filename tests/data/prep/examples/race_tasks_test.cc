@@ -56,7 +56,10 @@ TEST_F(RaceTest, OptionsFillBlanksOrFollowTheQuestion) {
 
 TEST_F(RaceTest, BadPassagesAreNamed) {
   const std::string one = std::string("[") + kOptions + "]";
-  ExpectBad("{\"article\": ", ": not valid JSON; take a fresh copy of the file");
+  ExpectBad("{\"article\": ",
+            ": not valid JSON (line 2, column 1: unexpected end of input; expected '[', '{', or a "
+            "literal); take a "
+            "fresh copy of the file");
   ExpectBad("[]", ": not a JSON object");
   ExpectBad("{\"article\": 3}", ": there is no field 'article' that is a string");
   ExpectBad("{\"article\": \"a\", \"id\": \"x\"}",
