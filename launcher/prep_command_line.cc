@@ -146,16 +146,18 @@ void DeclareTokens(CLI::App& app, PrepCommandLine& line) {
   }
   for (const char* other :
        {"--input", "--workers", "--case", "--invalid-utf8", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--no-header",
-        "--quoting", "--plan", "--slice", "--merge", "--slurm"})
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--max-window",
+        "--no-header", "--quoting", "--plan", "--slice", "--merge", "--slurm"})
     tokens->excludes(app.get_option(other));
 }
 
 // Labelled examples in place of text: data/prep/examples/example_prep.h.
 void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
-  CLI::Option* examples =
-      AddPath(&app, "--examples", line.examples,
-              "labelled examples instead of --input: .jsonl, .csv or .tsv files", PathUse::kRead);
+  CLI::Option* examples = AddPath(
+      &app, "--examples", line.examples,
+      "labelled examples instead of --input: .jsonl, .ndjson, .json of an object a line, .csv or "
+      ".tsv files",
+      PathUse::kRead);
   for (const char* other :
        {"--input", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup", "--min-words",
         "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan", "--slice",
@@ -187,10 +189,11 @@ void DeclareTask(CLI::App& app, PrepCommandLine& line) {
                      "mnli, race or imdb; `anyorder prep --task list` prints all")
           ->type_name("NAME")
           ->needs(app.get_option("--input"));
-  for (const char* other : {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter",
-                            "--no-dedup", "--min-words", "--min-letters", "--max-word-length",
-                            "--max-repeated-lines", "--plan", "--slice", "--merge", "--slurm",
-                            "--field", "--text-field", "--no-header", "--quoting", "--tokenizer"})
+  for (const char* other :
+       {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
+        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting",
+        "--tokenizer", "--max-window"})
     task->excludes(app.get_option(other));
 }
 
@@ -212,9 +215,16 @@ void DeclarePrep(CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
   AddPath(
       &app, "--input", prep.inputs,
-      "files of text, or directories of them: .txt (documents end at blank lines), .jsonl (field "
-      "text), .csv and .tsv (column text), each also .gz or .zst",
+      "files of text, or directories of them: .txt (documents end at blank lines), .jsonl, .ndjson "
+      "and .json of an object a line (field text), .csv and .tsv (column text), each also .gz or "
+      ".zst",
       PathUse::kRead);
+  app.add_option("--max-window", prep.max_window,
+                 "largest window of zstd files (zstd --long) to read; each worker holds one")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::Range(uint64_t{1} << 10, data::kMostWindowBytes))
+      ->type_name("SIZE")
+      ->default_str("2GiB");
   AddPath(&app, "--output", prep.output, "dataset directory to create; absent or empty",
           PathUse::kMakeDirectory)
       ->required();

@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "data/dataset/stored_examples.h"
@@ -53,10 +54,7 @@ nlohmann::json LeftOutJson(const std::vector<data::LeftOutFile>& left_out) {
   return files;
 }
 
-// Names may be any bytes; a line may not.
-void PrintJsonLine(const nlohmann::json& json) {
-  std::puts(json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
-}
+void PrintJsonLine(const nlohmann::json& json) { std::puts(DumpJson(json).c_str()); }
 
 // "eod 50256, mask 50257"
 std::string DescribeIds(const data::VocabIds& ids) {
@@ -108,7 +106,7 @@ int PrepareExamples(const PrepCommandLine& line) {
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
        prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
        prep.text.table, prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
-       line.chat_template, line.label_kind});
+       line.chat_template, prep.max_window, line.label_kind});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);

@@ -1,15 +1,20 @@
 #include "data/prep/byte_source.h"
 
+#define ZSTD_STATIC_LINKING_ONLY  // how large a window a frame needs
+
 #include <fcntl.h>
 #include <unistd.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
 #include "core/base/unicode.h"
@@ -19,11 +24,7 @@ namespace anyorder::data {
 namespace {
 
 constexpr size_t kStoredBufferBytes = 256 << 10;
-
-absl::Status Damaged(const std::string& path, absl::string_view what, absl::string_view detail) {
-  return DataLoss("'", path, "' is ", what, " (", detail,
-                  "); fetch it again or leave it out of --input");
-}
+constexpr uint64_t kMiB = 1 << 20;
 
 class PlainSource : public ByteSource {
  public:
@@ -41,6 +42,8 @@ class PlainSource : public ByteSource {
   Digest128 StoredDigest() const override { return digest_.Value(); }
   bool is_stored_text() const override { return true; }
   const std::string& path() const { return path_; }
+  uint64_t offset() const { return offset_; }
+  int fd() const { return fd_.get(); }
 
  private:
   UniqueFd fd_;
@@ -58,6 +61,14 @@ class CompressedSource : public ByteSource {
   Digest128 StoredDigest() const override { return stored_->StoredDigest(); }
 
  protected:
+  absl::Status Damaged(const char* what, const char* detail) const {
+    return DataLoss("'", path(), "' is ", what, " (", detail, " at byte ", position(), ", after ",
+                    text_bytes_, " bytes of text); fetch it again or leave it out of --input",
+                    member_begin_ == 0 ? ""
+                                       : absl::StrCat(", or keep what is whole of it: head -c ",
+                                                      member_begin_, " OLD >NEW"));
+  }
+  uint64_t position() const { return stored_->offset() - (end_ - begin_); }
   // Refills an empty buffer. False at the end of the file.
   absl::StatusOr<bool> Refill() {
     if (begin_ < end_) return true;
@@ -72,6 +83,8 @@ class CompressedSource : public ByteSource {
   size_t begin_ = 0;  // unread stored bytes are buffer_[begin_, end_)
   size_t end_ = 0;
   bool inside_member_ = false;  // some but not all of a gzip member or zstd frame was read
+  uint64_t member_begin_ = 0;   // of that member, or of the next one, in the file
+  uint64_t text_bytes_ = 0;     // handed out so far
 };
 
 class GzipSource : public CompressedSource {
@@ -86,7 +99,7 @@ class GzipSource : public CompressedSource {
     while (true) {
       ASSIGN_OR_RETURN(const bool more, Refill());
       if (!more && !inside_member_) return size_t{0};
-      if (!more) return Damaged(path(), "truncated", "gzip data ends inside a member");
+      if (!more) return Damaged("truncated", "gzip data ends inside a member");
       inside_member_ = true;
       stream_.next_in = reinterpret_cast<Bytef*>(buffer_.data() + begin_);
       stream_.avail_in = static_cast<uInt>(end_ - begin_);
@@ -94,14 +107,16 @@ class GzipSource : public CompressedSource {
       stream_.avail_out = static_cast<uInt>(capacity);
       const int result = inflate(&stream_, Z_NO_FLUSH);
       begin_ = end_ - stream_.avail_in;
+      const size_t produced = capacity - stream_.avail_out;
+      text_bytes_ += produced;
       if (result == Z_STREAM_END) {
         // Another member may follow: gzip files may be concatenated.
         inside_member_ = false;
+        member_begin_ = position();
         inflateReset(&stream_);
       } else if (result != Z_OK && result != Z_BUF_ERROR) {
-        return Damaged(path(), "not intact gzip data", stream_.msg ? stream_.msg : "bad data");
+        return Damaged("not intact gzip data", stream_.msg ? stream_.msg : "bad data");
       }
-      const size_t produced = capacity - stream_.avail_out;
       if (produced > 0) return produced;
     }
   }
@@ -113,8 +128,10 @@ class GzipSource : public CompressedSource {
 
 class ZstdSource : public CompressedSource {
  public:
-  explicit ZstdSource(std::unique_ptr<PlainSource> stored)
-      : CompressedSource(std::move(stored)), context_(ZSTD_createDCtx()) {}
+  ZstdSource(std::unique_ptr<PlainSource> stored, uint64_t max_window)
+      : CompressedSource(std::move(stored)), context_(ZSTD_createDCtx()) {
+    if (context_ != nullptr) ZSTD_DCtx_setMaxWindowSize(context_, max_window);
+  }
   ~ZstdSource() override { ZSTD_freeDCtx(context_); }
 
   absl::StatusOr<size_t> Read(char* out, size_t capacity) override {
@@ -125,18 +142,36 @@ class ZstdSource : public CompressedSource {
       ZSTD_outBuffer output{out, capacity, 0};
       // Called at the end of the file too: the decoder may still hold output.
       const size_t result = ZSTD_decompressStream(context_, &output, &input);
-      if (ZSTD_isError(result))
-        return Damaged(path(), "not intact zstd data", ZSTD_getErrorName(result));
-      if (more || output.pos > 0) inside_member_ = result != 0;
       begin_ = input.pos;
+      text_bytes_ += output.pos;
+      if (ZSTD_isError(result)) return Refused(result);
+      if (more || output.pos > 0) inside_member_ = result != 0;
+      if (!inside_member_) member_begin_ = position();
       if (output.pos > 0) return output.pos;
       if (more) continue;
-      if (inside_member_) return Damaged(path(), "truncated", "zstd data ends inside a frame");
+      if (inside_member_) return Damaged("truncated", "zstd data ends inside a frame");
       return size_t{0};
     }
   }
 
  private:
+  absl::Status Refused(size_t result) const {
+    char head[ZSTD_FRAMEHEADERSIZE_MAX];
+    ZSTD_frameHeader frame{};
+    if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge &&
+        ::pread(stored_->fd(), head, sizeof head, static_cast<off_t>(member_begin_)) > 0 &&
+        ZSTD_getFrameHeader(&frame, head, sizeof head) == 0) {
+      const uint64_t mib = (frame.windowSize + kMiB - 1) / kMiB;
+      return FailedPrecondition(
+          "'", path(), "' was compressed with a window of ", mib, " MiB (zstd --long), ",
+          frame.windowSize > kMostWindowBytes
+              ? "but at most 2048 MiB are read"
+              : absl::StrCat("as much memory for each worker; allow it: --max-window ", mib,
+                             "MiB"));
+    }
+    return Damaged("not intact zstd data", ZSTD_getErrorName(result));
+  }
+
   ZSTD_DCtx* context_;
 };
 
@@ -267,10 +302,10 @@ class DecodingSource : public ByteSource {
 };
 
 std::unique_ptr<ByteSource> Decompressing(std::unique_ptr<PlainSource> plain,
-                                          Compression compression) {
+                                          Compression compression, uint64_t max_window) {
   switch (compression) {
     case Compression::kGzip: return std::make_unique<GzipSource>(std::move(plain));
-    case Compression::kZstd: return std::make_unique<ZstdSource>(std::move(plain));
+    case Compression::kZstd: return std::make_unique<ZstdSource>(std::move(plain), max_window);
     case Compression::kNone: break;
   }
   return plain;
@@ -278,13 +313,24 @@ std::unique_ptr<ByteSource> Decompressing(std::unique_ptr<PlainSource> plain,
 
 }  // namespace
 
+Compression StripCompression(std::string_view& name) {
+  constexpr std::pair<std::string_view, Compression> kEndings[] = {
+      {".gz", Compression::kGzip}, {".zst", Compression::kZstd}, {".zstd", Compression::kZstd}};
+  for (const auto& [ending, compression] : kEndings) {
+    if (!name.ends_with(ending)) continue;
+    name.remove_suffix(ending.size());
+    return compression;
+  }
+  return Compression::kNone;
+}
+
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenByteSource(const std::string& path,
                                                            Compression compression, uint64_t begin,
-                                                           uint64_t end) {
+                                                           uint64_t end, uint64_t max_window) {
   UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return ErrnoStatus("open", path);
-  auto source =
-      Decompressing(std::make_unique<PlainSource>(std::move(fd), path, begin, end), compression);
+  auto source = Decompressing(std::make_unique<PlainSource>(std::move(fd), path, begin, end),
+                              compression, max_window);
   if (begin > 0) return source;
   return std::make_unique<DecodingSource>(std::move(source), path);
 }

@@ -112,6 +112,10 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGiven(const PrepOptions& op
                              options.text.letter_case);
 }
 
+InputSearch SearchOf(const PrepOptions& options) {
+  return {InputUse::kText, options.text.text_field, options.max_window};
+}
+
 // One run from scan to publication.
 class Preparation {
  public:
@@ -147,7 +151,7 @@ class Preparation {
   bool IsAsWritten() const { return given_ && given_->is_hugging_face(); }
 
   absl::Status FindFiles() {
-    ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, InputUse::kText));
+    ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, SearchOf(options_)));
     files_ = std::move(found.files);
     summary_.files_read = files_.size();
     summary_.left_out = std::move(found.left_out);
@@ -492,7 +496,7 @@ class Preparation {
 absl::Status CheckPrep(const PrepOptions& options) {
   RETURN_IF_ERROR(Validate(options));
   RETURN_IF_ERROR(ReadGiven(options).status());
-  RETURN_IF_ERROR(FindInputFiles(options.inputs, InputUse::kText).status());
+  RETURN_IF_ERROR(FindInputFiles(options.inputs, SearchOf(options)).status());
   return Staging::Check(options.output);
 }
 

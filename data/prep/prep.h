@@ -30,6 +30,7 @@ enum class PrepPart { kAll, kPlan, kSlice, kMerge };
 
 struct PrepOptions {
   std::vector<std::string> inputs;
+  uint64_t max_window = kMostWindowBytes;  // of zstd, as for OpenByteSource
   std::string output;
   VocabTraining vocabulary;  // to train
   std::string vocab;         // or a model to use; empty: train

@@ -1,16 +1,20 @@
 #include "data/prep/prep_plan.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
+#include <cerrno>
+#include <map>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
 #include "core/base/digest.h"
+#include "core/base/file_system.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 
@@ -18,7 +22,6 @@ namespace anyorder::data {
 
 namespace {
 
-namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr size_t kMostLeftOutNamed = 8;  // files left out
@@ -27,112 +30,158 @@ struct KnownKind {
   const char* ending;
   TextKind kind;
 };
-constexpr KnownKind kKinds[] = {{".txt", TextKind::kTxt},
-                                {".jsonl", TextKind::kJsonl},
-                                {".csv", TextKind::kCsv},
-                                {".tsv", TextKind::kTsv},
-                                {".json", TextKind::kJson}};
+constexpr KnownKind kKinds[] = {{".txt", TextKind::kTxt},      {".jsonl", TextKind::kJsonl},
+                                {".ndjson", TextKind::kJsonl}, {".csv", TextKind::kCsv},
+                                {".tsv", TextKind::kTsv},      {".json", TextKind::kJson}};
 
-bool IsRead(TextKind kind, InputUse use) {
-  if (use == InputUse::kOfficialJson) return kind == TextKind::kJson;
-  return kind != TextKind::kJson && (use == InputUse::kText || kind != TextKind::kTxt);
-}
-
-const char* KnownEndings(InputUse use) {
+std::string KnownEndings(InputUse use) {
   switch (use) {
-    case InputUse::kText: return ".txt, .jsonl, .csv or .tsv, each also .gz or .zst";
-    case InputUse::kExamples: return ".jsonl, .csv or .tsv, each also .gz or .zst";
     case InputUse::kOfficialJson: return ".json, also .gz or .zst";
     case InputUse::kOfficialText: return "anything";
+    default: break;
   }
-  return "";
+  return absl::StrCat(use == InputUse::kText ? ".txt, " : "",
+                      ".jsonl, .ndjson, .json (an object a line), .csv or .tsv, each also .gz or "
+                      ".zst");
 }
 
 // Tables are read where they are named themselves: a directory's tables are often metadata of the
 // corpus.
 const char* KnownEndingsInDirectory(InputUse use) {
-  return use == InputUse::kText ? ".txt or .jsonl, each also .gz or .zst"
-                                : ".jsonl, also .gz or .zst";
-}
-
-bool StripSuffix(std::string_view& name, std::string_view suffix) {
-  if (!name.ends_with(suffix) || name.size() == suffix.size()) return false;
-  name.remove_suffix(suffix.size());
-  return true;
+  return use == InputUse::kText ? ".txt, .jsonl, .ndjson or .json, each also .gz or .zst"
+                                : ".jsonl or .ndjson, also .gz or .zst";
 }
 
 // Sets kind and compression from the file's name. False if it is of no kind that `use` reads.
 bool SetKind(InputUse use, InputFile& file) {
-  std::string_view name = file.path;
-  if (StripSuffix(name, ".gz")) file.compression = Compression::kGzip;
-  if (file.compression == Compression::kNone && StripSuffix(name, ".zst"))
-    file.compression = Compression::kZstd;
+  const std::string lower = absl::AsciiStrToLower(file.path);
+  std::string_view name = lower;
+  file.compression = StripCompression(name);
   if (use == InputUse::kOfficialText) return true;
   for (const KnownKind& known : kKinds) {
-    if (!StripSuffix(name, known.ending)) continue;
+    if (!name.ends_with(known.ending)) continue;
     file.kind = known.kind;
-    return IsRead(known.kind, use);
+    return use == InputUse::kOfficialJson ? known.kind == TextKind::kJson
+                                          : known.kind != TextKind::kTxt || use == InputUse::kText;
   }
   return false;
 }
 
-// Files of one directory: those to read, and the others with the reason.
-struct Found {
-  std::error_code error;
-  InputFiles files;
-};
-
-void TakeEntry(const fs::directory_entry& entry, InputUse use, Found& found) {
-  std::error_code ignored;
-  if (entry.is_directory(ignored)) return;
-  InputFile file;
-  file.path = entry.path().string();
-  const auto leave_out = [&](const std::string& reason) {
-    found.files.left_out.push_back({file.path, reason});
+// Makes a .json file whose first line is an object one of kJsonl, or says why it is none. `field`,
+// unless empty, must be in it.
+absl::StatusOr<std::string> ReadAsLines(const std::string& field, InputFile& file) {
+  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes,
+                                               file.max_window));
+  std::string first;
+  const auto take = [&](const TextPiece& piece) {
+    first = piece.text;
+    return first.empty() ? absl::OkStatus() : absl::CancelledError();
   };
-  if (!entry.is_regular_file(ignored)) return leave_out("not a regular file");
-  if (!SetKind(use, file)) return leave_out("unknown ending");
-  if (IsTable(file.kind)) return leave_out("a table; it is read where it is named itself");
-  file.stored_bytes = entry.file_size(found.error);
-  if (found.error) return;
-  if (file.stored_bytes == 0) return leave_out("empty");
-  found.files.files.push_back(std::move(file));
+  const auto read = ReadPieces(*source, {.max_bytes = kMaxJsonLineBytes}, take);
+  if (!read.ok() && !absl::IsCancelled(read.status())) return read.status();
+  const auto object = TryParseJson<Json>(first);
+  if (!object.is_object()) return absl::StrCat(WhyNoJsonObject(first), ArrayHint(first));
+  if (!field.empty() && !object.contains(field))
+    return absl::StrCat("without a field '", field, "'");
+  file.kind = TextKind::kJsonl;
+  return std::string();
 }
 
-absl::Status AddDirectory(const std::string& root, InputUse use, InputFiles& input) {
-  Found found;
-  fs::recursive_directory_iterator entry(root, fs::directory_options::follow_directory_symlink,
-                                         found.error);
-  for (; !found.error && entry != fs::recursive_directory_iterator();
-       entry.increment(found.error)) {
-    if (!entry->path().filename().string().starts_with(".")) {
-      TakeEntry(*entry, use, found);
-      continue;
+// Finds files, each once, whatever paths lead to it.
+class InputFinder {
+ public:
+  explicit InputFinder(const InputSearch& search) : search_(search) {}
+
+  absl::Status Add(const std::string& path) {
+    const auto before = static_cast<ptrdiff_t>(found_.left_out.size());
+    has_repeated_ = false;
+    RETURN_IF_ERROR(Visit(path, /*is_named=*/true));
+    const bool is_hollow = by_path_.empty() && !has_repeated_;
+    for (auto& [unused, one] : by_path_)
+      if (IsFirst(one.first.path, one.second)) found_.files.push_back(std::move(one.first));
+    by_path_.clear();
+    const auto others = found_.left_out.begin() + before;
+    std::sort(others, found_.left_out.end(),
+              [](const LeftOutFile& a, const LeftOutFile& b) { return a.path < b.path; });
+    if (is_hollow) {
+      const auto more = found_.left_out.end() - others - 1;
+      return DataLoss(
+          "'", path, "' holds no ", Sought(), ": no file that is not empty and ends in ",
+          KnownEndingsInDirectory(search_.use),
+          more < 0 ? "" : absl::StrCat("; left out: '", others->path, "' (", others->reason, ")"),
+          more > 0 ? absl::StrCat(" and ", more, " more") : "");
     }
-    std::error_code ignored;
-    if (entry->is_directory(ignored)) entry.disable_recursion_pending();
+    return absl::OkStatus();
   }
-  if (found.error) return ErrnoStatus("read directory", root, found.error.value());
-  const auto by_path = [](const auto& a, const auto& b) { return a.path < b.path; };
-  std::sort(found.files.files.begin(), found.files.files.end(), by_path);
-  std::sort(found.files.left_out.begin(), found.files.left_out.end(), by_path);
-  if (found.files.files.empty()) {
-    const std::vector<LeftOutFile>& others = found.files.left_out;
-    const std::string instead =
-        others.empty()
-            ? ""
-            : absl::StrCat(
-                  "; left out: '", others[0].path, "' (", others[0].reason, ")",
-                  others.size() > 1 ? absl::StrCat(" and ", others.size() - 1, " more") : "");
-    return DataLoss("'", root, "' holds no ", use == InputUse::kText ? "text" : "examples",
-                    ": no file that is not empty and ends in ", KnownEndingsInDirectory(use),
-                    instead);
+
+  InputFiles Finish() { return std::move(found_); }
+
+ private:
+  const char* Sought() const { return search_.use == InputUse::kText ? "text" : "examples"; }
+
+  absl::Status LeaveOut(const std::string& path, const std::string& reason) {
+    found_.left_out.push_back({path, reason});
+    return absl::OkStatus();
   }
-  input.files.insert(input.files.end(), found.files.files.begin(), found.files.files.end());
-  input.left_out.insert(input.left_out.end(), found.files.left_out.begin(),
-                        found.files.left_out.end());
-  return absl::OkStatus();
-}
+  // Whether the file or folder is new; otherwise it is left out.
+  bool IsFirst(const std::string& path, const struct stat& info) {
+    const auto [first, is_new] = seen_.try_emplace({info.st_dev, info.st_ino}, path);
+    if (is_new) return true;
+    has_repeated_ = true;
+    return !LeaveOut(path, absl::StrCat("the same as '", first->second, "'")).ok();
+  }
+
+  // `is_named`: by the user, so that nothing may be wrong with it.
+  absl::Status Visit(const std::string& path, bool is_named) {
+    const auto refuse = [&](const std::string& reason, absl::string_view advice) {
+      return is_named ? DataLoss("'", path, "' is ", reason, advice) : LeaveOut(path, reason);
+    };
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) {
+      const bool is_loose = !is_named && (errno == ENOENT || errno == ELOOP);
+      return is_loose ? LeaveOut(path, "a link that leads nowhere") : ErrnoStatus("open", path);
+    }
+    if (S_ISDIR(info.st_mode)) return IsFirst(path, info) ? Walk(path) : absl::OkStatus();
+    InputFile file{.path = path,
+                   .stored_bytes = static_cast<uint64_t>(info.st_size),
+                   .max_window = search_.max_window};
+    const bool is_known = SetKind(search_.use, file);
+    if (is_named && !is_known) {
+      return InvalidArgument("'", path, "' has an unknown type; ", Sought(),
+                             " must be in files that end in ", KnownEndings(search_.use));
+    }
+    if (is_named && !S_ISREG(info.st_mode))
+      return InvalidArgument("'", path, "' is not a regular file; store the text in one first");
+    if (!S_ISREG(info.st_mode)) return LeaveOut(path, "not a regular file");
+    if (!is_known) return LeaveOut(path, "unknown ending");
+    if (!is_named && IsTable(file.kind))
+      return LeaveOut(path, "a table; it is read where it is named itself");
+    if (info.st_size == 0) return refuse("empty", "; leave it out or fetch it again");
+    if (file.kind == TextKind::kJson && search_.use != InputUse::kOfficialJson) {
+      if (!is_named && search_.use != InputUse::kText)
+        return LeaveOut(path, "JSON; it is read where it is named itself");
+      ASSIGN_OR_RETURN(const std::string why,
+                       ReadAsLines(is_named ? "" : search_.text_field, file));
+      if (!why.empty()) return refuse("JSON, and its first line is " + why, "");
+    }
+    by_path_[path] = {std::move(file), info};
+    return absl::OkStatus();
+  }
+
+  // By name, so that which of two paths to a folder is followed does not depend on the disk.
+  absl::Status Walk(const std::string& folder) {
+    ASSIGN_OR_RETURN(const auto names, FileSystem::Posix()->ListDirectory(folder));
+    for (const std::string& name : names)
+      if (!name.starts_with(".")) RETURN_IF_ERROR(Visit(JoinPath(folder, name), false));
+    return absl::OkStatus();
+  }
+
+  const InputSearch& search_;
+  InputFiles found_;
+  std::map<std::pair<dev_t, ino_t>, std::string> seen_;  // first path to each file and folder
+  bool has_repeated_ = false;
+  std::map<std::string, std::pair<InputFile, struct stat>> by_path_;  // of one that was named
+};
 
 // Collects cuts while a plain file streams by.
 class Cutter {
@@ -196,33 +245,11 @@ constexpr size_t kDigestDigits = 32;
 
 }  // namespace
 
-absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths, InputUse use) {
-  InputFiles input;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    const fs::file_status status = fs::status(path, error);
-    if (status.type() == fs::file_type::not_found) return ErrnoStatus("open", path, ENOENT);
-    if (error) return ErrnoStatus("open", path, error.value());
-    if (fs::is_directory(status)) {
-      RETURN_IF_ERROR(AddDirectory(path, use, input));
-      continue;
-    }
-    InputFile file;
-    file.path = path;
-    if (!SetKind(use, file)) {
-      return InvalidArgument("'", path, "' has an unknown type; ",
-                             use == InputUse::kText ? "text" : "examples",
-                             " must be in files that end in ", KnownEndings(use));
-    }
-    if (!fs::is_regular_file(status))
-      return InvalidArgument("'", path, "' is not a regular file; store the text in one first");
-    file.stored_bytes = fs::file_size(path, error);
-    if (error) return ErrnoStatus("stat", path, error.value());
-    if (file.stored_bytes == 0)
-      return DataLoss("'", path, "' is empty; leave it out or fetch it again");
-    input.files.push_back(std::move(file));
-  }
-  return input;
+absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
+                                          const InputSearch& search) {
+  InputFinder finder(search);
+  for (const std::string& path : paths) RETURN_IF_ERROR(finder.Add(path));
+  return finder.Finish();
 }
 
 std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out) {
@@ -251,7 +278,8 @@ std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_
 
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
                                      uint64_t* progress) {
-  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes,
+                                               file.max_window));
   ScannedFile scan;
   Cutter cutter(unit_bytes);
   std::vector<char> buffer(256 << 10);
@@ -277,7 +305,7 @@ std::string SerializeScan(const ScannedFile& scan) {
     units.push_back(
         {unit.begin, unit.end, unit.first_line, unit.digest, unit.is_file_start, unit.is_file_end});
   }
-  return Json{{"digest", scan.digest}, {"text_bytes", scan.text_bytes}, {"units", units}}.dump();
+  return DumpJson(Json{{"digest", scan.digest}, {"text_bytes", scan.text_bytes}, {"units", units}});
 }
 
 ScannedFile ParseScan(const std::string& bytes) {

@@ -19,6 +19,7 @@ struct InputFile {
   TextKind kind = TextKind::kTxt;
   Compression compression = Compression::kNone;
   uint64_t stored_bytes = 0;
+  uint64_t max_window = kMostWindowBytes;  // as for OpenByteSource
 };
 
 // A range of a file that one worker encodes: whole lines; always the whole file where it is
@@ -38,7 +39,7 @@ struct ScannedFile {
   std::vector<UnitRange> units;
 };
 
-// A file of a directory that is not read.
+// A file that is not read, or not once more.
 struct LeftOutFile {
   std::string path;
   std::string reason;
@@ -53,11 +54,20 @@ struct InputFiles {
 // either), or a task's official files, which are kJson, or kTxt whatever their names end in.
 enum class InputUse { kText, kExamples, kOfficialJson, kOfficialText };
 
+struct InputSearch {
+  InputUse use;
+  std::string text_field = "text";  // that a directory's .json files must have
+  uint64_t max_window = kMostWindowBytes;
+};
+
 // The files that `paths` name: a file itself, a directory's files of a kind that `use` reads but
-// tables, sorted by path. Its others are left out; hidden ones without a word. Errors: NotFound,
-// PermissionDenied; InvalidArgument for a file of another kind; DataLoss for an empty file or a
-// directory without input.
-absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths, InputUse use);
+// tables, sorted by path. Its others are left out; hidden ones without a word. A file is read once,
+// by the first path that leads to it, and so is a folder: links and further paths are left out. But
+// for official tasks a .json file is read as .jsonl, if its first line is an object. Errors:
+// NotFound, PermissionDenied; InvalidArgument for a file of another kind; DataLoss for an empty
+// file, a directory without input, or a named .json file of other JSON.
+absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
+                                          const InputSearch& search);
 
 // A line for each, of many for the first few; each ends in a line end.
 std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out);

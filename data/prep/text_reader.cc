@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
 
@@ -79,12 +80,10 @@ class TextParser {
   absl::Status OnJsonLine(std::string_view text) {
     RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
-    const Json record = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-    if (record.is_discarded())
-      return Bad("not valid JSON; repair the line or remove it", ArrayHint(text));
+    const auto record = TryParseJson<Json>(text);
     const std::string& name = options_.text_field;
     if (!record.is_object()) {
-      return Bad("not a JSON object with a string field '", name, "'; write one a line",
+      return Bad(WhyNoJsonObject(text), "; a line must be one with a string field '", name, "'",
                  ArrayHint(text));
     }
     const auto field = record.find(name);

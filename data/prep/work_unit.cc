@@ -342,7 +342,8 @@ class SamplingSink : public SentenceSink {
 absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
                       SentenceSink& sink, TextReadCounts& counts, uint64_t* progress,
                       bool verbatim = false) {
-  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, unit.begin, unit.end));
+  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, unit.begin, unit.end,
+                                               file.max_window));
   const TextReadOptions read{.path = file.path,
                              .kind = file.kind,
                              .letter_case = options.letter_case,

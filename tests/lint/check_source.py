@@ -2,6 +2,7 @@
 """Small rules that a reader would otherwise have to hold in mind. Usage: check_source.py ROOT
 
 - no exceptions thrown in our own code (Status and ANYORDER_CHECK instead);
+- JSON is printed by DumpJson alone: nlohmann's dump() throws where text is not UTF-8;
 - #pragma once in every header; files of at most 600 lines; no tabs or trailing blanks;
 - comment lines of sources, scripts and configurations, and prose of Markdown, at most 100 columns;
 - every folder of the house has a README.md; internal links and pictures of READMEs lead somewhere,
@@ -31,6 +32,9 @@ def source_faults(path, text):
         code = line.split("//")[0]
         if re.search(r"\bthrow\b\s*[\w:]*[ (;]", code) and not path.startswith("tests/"):
             yield f"{path}:{number}: our code throws no exceptions"
+        if re.search(r"(\.|->)dump\(", code) and not path.startswith("tests/") \
+                and path != "core/base/json_members.h":
+            yield f"{path}:{number}: print JSON by DumpJson of core/base/json_members.h"
         if "\t" in line or line != line.rstrip():
             yield f"{path}:{number}: tab or trailing blank"
 

@@ -44,7 +44,7 @@ absl::Status ReadOfficial(const ExampleLabelOptions& options, ExampleLabels& lab
 
 absl::Status ReadWritten(const ExampleLabelOptions& options, ExampleLabels& labels) {
   RETURN_IF_ERROR(CheckFieldNames(options.names));
-  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({options.input}, InputUse::kExamples));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({options.input}, {InputUse::kExamples}));
   for (const InputFile& file : input.files) {
     ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
                      OpenByteSource(file.path, file.compression, 0, file.stored_bytes));

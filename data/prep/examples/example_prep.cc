@@ -160,15 +160,18 @@ class ExamplePreparation {
   }
 
   absl::Status ReadFiles() {
-    ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(options_.inputs, InputUse::kExamples));
+    ASSIGN_OR_RETURN(const InputFiles input,
+                     FindInputFiles(options_.inputs, {.use = InputUse::kExamples,
+                                                      .max_window = options_.max_window}));
     summary_.left_out = input.left_out;
     for (const InputFile& file : input.files) RETURN_IF_ERROR(ReadFile(file));
     return absl::OkStatus();
   }
 
   absl::Status ReadFile(const InputFile& file) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                     OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<ByteSource> source,
+        OpenByteSource(file.path, file.compression, 0, file.stored_bytes, file.max_window));
     const ExampleReadOptions reading{file.path,
                                      file.kind,
                                      options_.names,

@@ -40,6 +40,7 @@ struct ExamplePrepOptions {
   DeclaredVocabulary declared;
   std::string tokenizer_script;
   std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
+  uint64_t max_window = kMostWindowBytes;
   // Without labels_from and task: whether labels of texts and pairs are each a "class" or a
   // "score"; empty: scores if all are numbers and some have fractions.
   std::string label_kind;

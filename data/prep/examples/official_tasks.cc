@@ -93,7 +93,7 @@ absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
   const InputUse use = kind == TextKind::kJson  ? InputUse::kOfficialJson
                        : kind == TextKind::kTxt ? InputUse::kOfficialText
                                                 : InputUse::kText;
-  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, use));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({path_}, {use}));
   if (input.files.front().kind == kind) return input.files.front();
   return InvalidArgument("'", path_, "' is no ", ending, " file; --task ", task_.name, " reads ",
                          task_.input);
@@ -101,7 +101,7 @@ absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
 
 absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
     const std::vector<std::string>& folders) {
-  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(folders, InputUse::kText));
+  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles(folders, {InputUse::kText}));
   left_out_.insert(left_out_.end(), input.left_out.begin(), input.left_out.end());
   std::vector<InputFile> files;
   for (const InputFile& file : input.files) {

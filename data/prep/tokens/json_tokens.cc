@@ -9,6 +9,7 @@
 
 #include "absl/strings/string_view.h"
 
+#include "core/base/json_members.h"
 #include "data/prep/byte_source.h"
 #include "data/prep/text_reader.h"
 #include "data/prep/tokens/token_readers.h"
@@ -73,8 +74,8 @@ class JsonTokens : public TokenFile {
     ids_.clear();
     taken_ = 0;
     if (line_.find_first_not_of(" \t\r") == absl::string_view::npos) return absl::OkStatus();
-    const Json line = Json::parse(line_.begin(), line_.end(), nullptr, /*allow_exceptions=*/false);
-    if (line.is_discarded()) return Bad("not valid JSON; repair the line or remove it");
+    const auto line = TryParseJson<Json>(line_);
+    if (line.is_discarded()) return Bad(WhyNoJsonObject(line_), "; repair the line or remove it");
     const Json* list = &line;
     if (line.is_object()) {
       const auto field = line.find(options_.field);
@@ -119,9 +120,8 @@ class JsonTokens : public TokenFile {
 }  // namespace
 
 TokenFileOrStatus OpenJsonIds(const std::string& path, const TokenOptions& options) {
-  const Compression compression = path.ends_with(".gz")    ? Compression::kGzip
-                                  : path.ends_with(".zst") ? Compression::kZstd
-                                                           : Compression::kNone;
+  std::string_view name = path;
+  const Compression compression = StripCompression(name);
   ASSIGN_OR_RETURN(const RangeFile file, RangeFile::Open(path));
   ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source,
                    OpenByteSource(path, compression, 0, file.size()));

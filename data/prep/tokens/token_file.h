@@ -38,6 +38,7 @@ class TokenFile {
 };
 
 // The files that `paths` name, in that order, once each: of Megatron's pair either may be named.
+// What is named again is said on stderr.
 // InvalidArgument for a directory or a file of unknown kind; NotFound; DataLoss for an empty one.
 absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::string>& paths);
 

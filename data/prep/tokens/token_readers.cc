@@ -1,12 +1,17 @@
 #include "data/prep/tokens/token_readers.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <set>
+#include <map>
 #include <string_view>
 #include <system_error>
 #include <utility>
+
+#include "data/prep/byte_source.h"
 
 namespace anyorder::data {
 namespace {
@@ -21,9 +26,8 @@ bool EndsIn(std::string_view path, std::string_view ending) {
 }
 
 bool IsJsonIds(std::string_view path) {
-  for (const std::string_view packed : {".gz", ".zst"})
-    if (EndsIn(path, packed)) path.remove_suffix(packed.size());
-  return EndsIn(path, ".jsonl");
+  StripCompression(path);
+  return EndsIn(path, ".jsonl") || EndsIn(path, ".ndjson");
 }
 
 std::string IndexBeside(const std::string& path) {
@@ -108,12 +112,18 @@ absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int
 
 absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
-  std::set<std::string> indexes;
+  std::map<std::pair<dev_t, ino_t>, std::string> named;
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(std::string file, Representative(path));
+    struct stat info {};
+    if (::stat(file.c_str(), &info) != 0) return ErrnoStatus("open", file);
+    const auto [first, is_new] = named.try_emplace({info.st_dev, info.st_ino}, path);
+    if (is_new) files.push_back(std::move(file));
     // `--tokens data/*` names both files of a pair.
-    if (EndsIn(file, ".idx") && !indexes.insert(file).second) continue;
-    files.push_back(std::move(file));
+    const bool is_again = !is_new && EndsIn(path, ".bin") == EndsIn(first->second, ".bin");
+    if (is_again)
+      std::fprintf(stderr, "left out: '%s' (the same as '%s')\n", path.c_str(),
+                   first->second.c_str());
   }
   return files;
 }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <algorithm>
 
@@ -86,11 +87,15 @@ TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
            {"{\"txt\":\"a\"}", "in:2: byte 13: the object has no field 'text'"},
            {"{\"text\":5}", "the field 'text' is not a string"},
            {"[1]",
-            "not a JSON object with a string field 'text'; write one a line. A JSON array is "
+            "not a JSON object; a line must be one with a string field 'text'. A JSON array is "
             "turned into lines by: jq"},
-           {"[{\"text\":", "not valid JSON; repair the line or remove it. A JSON array is turned"},
-           {"{\"text\":\"a\"", "not valid JSON"},
-           {"{\"text\":\"\\ud800\"}", "not valid JSON"},
+           {"[{\"text\":",
+            "not valid JSON (column 10: unexpected end of input; expected '[', '{', or a literal); "
+            "a "
+            "line must be one with a string field 'text'. A JSON array is turned"},
+           {"{\"text\":\"a\"", "not valid JSON (column 12: unexpected end of input; expected '}')"},
+           {"{\"text\":\"\\ud800\"}",
+            "not valid JSON (column 16: invalid string: surrogate U+D800..U+DBFF must be followed"},
            {"{\"text\":\"a\\u0000b\"}", "NUL"}}) {
     EXPECT_THAT(Read(good + line + "\n" + good, kJsonl).status,
                 Fails(absl::IsDataLoss, message, "in:2: "))
@@ -179,11 +184,11 @@ TEST(TextReaderTest, TheTextOfAnObjectMayHaveAnotherName) {
 // Stores `bytes` as a compressed file and reads it; adds the text to `found` up to its end or the
 // first error. `digest`: of the bytes read.
 absl::Status Decompress(Compression compression, const std::string& bytes, std::string& found,
-                        Digest128* digest = nullptr) {
+                        Digest128* digest = nullptr, uint64_t max_window = kMostWindowBytes) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/file";
   WriteFile(path, bytes);
-  const auto source = OpenByteSource(path, compression, 0, bytes.size()).value();
+  const auto source = OpenByteSource(path, compression, 0, bytes.size(), max_window).value();
   char buffer[1000];
   absl::StatusOr<size_t> got = size_t{0};
   while ((got = source->Read(buffer, sizeof buffer)).ok() && *got > 0) found.append(buffer, *got);
@@ -266,12 +271,34 @@ TEST(ByteSourceTest, CompressedFilesGiveTheirTextAndEveryTruncationIsFound) {
         EXPECT_EQ(found.size(), keep / half.size() * text.size());
         EXPECT_EQ(digest, DigestOf(kept));
       } else {
-        EXPECT_THAT(status, Fails(absl::IsDataLoss, "truncated"));
+        EXPECT_THAT(status, Fails(absl::IsDataLoss, "truncated",
+                                  absl::StrCat(" at byte ", keep, ", after ", found.size())));
       }
     }
     std::string found;
-    EXPECT_TRUE(absl::IsDataLoss(Decompress(compression, half + "junk after the data", found)));
+    EXPECT_THAT(Decompress(compression, half + "junk after the data", found),
+                Fails(absl::IsDataLoss, absl::StrCat(", after ", text.size(), " bytes of text"),
+                      absl::StrCat("keep what is whole of it: head -c ", half.size(), " OLD")));
   }
+}
+
+TEST(ByteSourceTest, LargeWindowsAreReadUpToTheLimitThatIsNamed) {
+  // As `zstd --long=28` writes to a pipe.
+  ZSTD_CCtx* const context = ZSTD_createCCtx();
+  ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, 28);
+  std::string stored = Zstd("a ") + std::string(100, '\0');
+  const size_t first = stored.size() - 100;
+  ZSTD_outBuffer out{stored.data(), stored.size(), first};
+  ZSTD_inBuffer in{"text", 4, 0};
+  ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush);
+  ASSERT_EQ(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0u);
+  ZSTD_freeCCtx(context);
+  stored.resize(out.pos);
+  std::string found;
+  EXPECT_TRUE(Decompress(Compression::kZstd, stored, found).ok());
+  EXPECT_EQ(found, "a text");
+  EXPECT_THAT(Decompress(Compression::kZstd, stored, found, nullptr, 200 << 20),
+              Fails(absl::IsFailedPrecondition, "with a window of 256 MiB", "--max-window 256MiB"));
 }
 
 }  // namespace

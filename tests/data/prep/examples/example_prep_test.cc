@@ -253,8 +253,8 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
   ExpectRefused("a.jsonl", good + kEntailment, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, "a.jsonl' have one label only, '");
   ExpectRefused("a.jsonl", "\n \n", "no example");
-  ExpectRefused("a.txt", good, "examples must be in files that end in .jsonl, .csv or .tsv", {},
-                64);
+  ExpectRefused("a.txt", good, "examples must be in files that end in .jsonl, .ndjson, .json (an",
+                {}, 64);
   ExpectRefused("a.jsonl", good, "--field body=x is not FIELD=NAME; the fields are ",
                 {"--field", "body=x"}, 64);
   ExpectRefused("a.jsonl", good, "body is not FIELD=NAME", {"--field", "body"}, 64);

@@ -89,7 +89,14 @@ TEST_F(TokenFileTest, MegatronPairsAreReadInAnyTypeAndFromEitherFile) {
     const MegatronPair pair = AsMegatron(documents, code, bytes);
     const std::string bin = Store("m.bin", pair.bin);
     const std::string idx = Store("m.idx", pair.idx);
+    testing::internal::CaptureStderr();
     EXPECT_THAT(FindTokenFiles({bin, idx}).value(), testing::ElementsAre(idx));
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+    const std::string again = folder_ + "/./m.idx";
+    testing::internal::CaptureStderr();
+    EXPECT_THAT(FindTokenFiles({idx, again}).value(), testing::ElementsAre(idx));
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              "left out: '" + again + "' (the same as '" + idx + "')\n");
     ExpectRead(idx, whole);
     // What multimodal files have behind it does not matter.
     ExpectRead(Store("m.idx", pair.idx + std::string(20, '\1')), whole);
