@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -50,18 +51,50 @@ absl::StatusOr<int64_t> ParseSlots(absl::string_view text) {
   return InvalidArgument("'", text, "' is not a number of ranks");
 }
 
-// "a:2" or "a".
-absl::StatusOr<HostSlots> ParseItem(absl::string_view item) {
+// "a[1-2]b[3,05]" is a1b3, a1b05, a2b3 and a2b05, as Slurm writes lists of nodes.
+absl::StatusOr<std::vector<std::string>> ExpandName(absl::string_view name) {
+  constexpr size_t kMostHosts = 16384;
+  const size_t open = name.find('['), close = name.find(']');
+  std::vector<std::string> names = {std::string(name)};
+  if (open == name.npos) return names;
+  const auto fault = InvalidArgument("'", name, "' is no list of hosts such as node[01-04,7]");
+  if (close == name.npos || close < open) return fault;
+  const absl::string_view list = name.substr(open + 1, close - open - 1);
+  ASSIGN_OR_RETURN(const std::vector<std::string> ends, ExpandName(name.substr(close + 1)));
+  names.clear();
+  for (const absl::string_view part : absl::StrSplit(list, ',')) {
+    const size_t dash = std::min(part.find('-'), part.size());
+    const absl::string_view last = part.substr(dash < part.size() ? dash + 1 : 0);
+    uint32_t number = 0, end = 0;
+    if (list.find_first_not_of("0123456789-,") != list.npos || !absl::SimpleAtoi(last, &end) ||
+        !absl::SimpleAtoi(part.substr(0, dash), &number) || end < number ||
+        names.size() + (size_t{end} - number + 1) * ends.size() > kMostHosts)
+      return fault;
+    for (; number <= end; ++number)
+      for (const std::string& rest : ends)
+        names.push_back(absl::StrFormat("%s%0*d%s", name.substr(0, open), static_cast<int>(dash),
+                                        number, rest));
+  }
+  return names;
+}
+
+// "a:2", "a", or "a[1-2]:2", whose hosts have so many each.
+absl::StatusOr<std::vector<HostSlots>> ParseItem(absl::string_view item) {
   HostSlots host;
   const size_t colon = item.rfind(':');
-  host.name = std::string(absl::StripAsciiWhitespace(item.substr(0, colon)));
   if (colon != absl::string_view::npos) {
     ASSIGN_OR_RETURN(host.slots, ParseSlots(item.substr(colon + 1)));
   }
-  const bool is_name = !host.name.empty() && host.name[0] != '-' &&
-                       host.name.find_first_of(" \t,:/'\"") == std::string::npos;
-  if (is_name) return host;
-  return InvalidArgument("'", item, "' is not HOST or HOST:RANKS");
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ExpandName(absl::StripAsciiWhitespace(item.substr(0, colon))));
+  std::vector<HostSlots> hosts;
+  for (const std::string& name : names) {
+    host.name = name;
+    hosts.push_back(host);
+    if (name.empty() || name[0] == '-' || name.find_first_of(" \t,:/'\"[]") != std::string::npos)
+      return InvalidArgument("'", item, "' is not HOST or HOST:RANKS");
+  }
+  return hosts;
 }
 
 // "a slots=2 max_slots=4 # comment", as mpirun reads it; nothing for a line without a host.
@@ -70,15 +103,16 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(absl::string_view line) {
   const std::vector<absl::string_view> words =
       absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
   if (words.empty()) return std::vector<HostSlots>();
-  ASSIGN_OR_RETURN(HostSlots host, ParseItem(words[0]));
+  ASSIGN_OR_RETURN(std::vector<HostSlots> hosts, ParseItem(words[0]));
   for (size_t i = 1; i < words.size(); ++i) {
     absl::string_view word = words[i];
     if (absl::StartsWith(word, "max_slots=") || absl::StartsWith(word, "max-slots=")) continue;
     if (!absl::ConsumePrefix(&word, "slots="))
       return InvalidArgument("'", word, "' is not slots=RANKS");
-    ASSIGN_OR_RETURN(host.slots, ParseSlots(word));
+    ASSIGN_OR_RETURN(const int64_t slots, ParseSlots(word));
+    for (HostSlots& host : hosts) host.slots = slots;
   }
-  return std::vector<HostSlots>{host};
+  return hosts;
 }
 
 void Add(const HostSlots& host, std::vector<HostSlots>& hosts) {
@@ -121,10 +155,16 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file
     }
     if (hosts.empty()) return InvalidArgument("--hosts: '", list_or_file, "' names no host");
   } else {
-    for (const absl::string_view item : absl::StrSplit(list_or_file, ',')) {
-      const absl::StatusOr<HostSlots> host = ParseItem(item);
-      RETURN_IF_ERROR(Annotate(host.status(), "--hosts is no file, nor a list such as a:2,b:2"));
-      Add(*host, hosts);
+    std::string list = list_or_file;
+    bool is_inside = false;  // of brackets, whose commas are theirs
+    for (char& c : list) {
+      if (c == '[' || c == ']') is_inside = c == '[';
+      if (c == ',' && !is_inside) c = '\n';
+    }
+    for (const absl::string_view item : absl::StrSplit(list, '\n')) {
+      const absl::StatusOr<std::vector<HostSlots>> parsed = ParseItem(item);
+      RETURN_IF_ERROR(Annotate(parsed.status(), "--hosts is no file, nor a list such as a:2,b:2"));
+      for (const HostSlots& host : *parsed) Add(host, hosts);
     }
   }
   for (const HostSlots& host : hosts) {

@@ -19,8 +19,9 @@ struct HostSlots {
   int64_t slots = 1;  // ranks, at most
 };
 
-// "a:2,b:2" or "a,b", or the path of a hostfile as mpirun reads it: "a slots=2" a line. Hosts that
-// come twice have the sum. InvalidArgument, with the line, for anything else.
+// "a:2,b:2", "a,b" or Slurm's "node[01-04,7]:2", or the path of a hostfile as mpirun reads it:
+// "a slots=2" a line. Hosts that come twice have the sum. InvalidArgument, with the line, for
+// anything else.
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file);
 
 }  // namespace anyorder::launcher

@@ -38,6 +38,19 @@ TEST(HostNamesTest, ListsAndHostfilesOfMpirun) {
   EXPECT_TRUE(ReadHosts("localhost:2").ok());
 }
 
+TEST(HostNamesTest, BracketsAreExpandedAsSlurmDoes) {
+  EXPECT_EQ(Text(*ReadHosts("node[1-2]:2")), "node1:2 node2:2 ");
+  EXPECT_EQ(Text(*ReadHosts("n[08-10,3]:4,a:2,n[9]")), "n08:4 n09:4 n10:4 n3:4 a:2 n9:1 ");
+  EXPECT_EQ(Text(*ReadHosts("r[1-2]n[1,03].x")), "r1n1.x:1 r1n03.x:1 r2n1.x:1 r2n03.x:1 ");
+  const TemporaryDirectory folder;
+  const std::string file = folder.path() + "/hosts";
+  std::ofstream(file) << "n[1-2] slots=3\nn2:1\n";
+  EXPECT_EQ(Text(*ReadHosts(file)), "n1:3 n2:4 ");
+  for (const char* bad : {"n[1-2", "n1-2]", "n[]", "n[2-1]", "n[1-2-3]", "n[a-b]", "n[1,,2]",
+                          "n[1-9999999]", "n[1-999][1-999]", "n[[1]]", "-n[1]", "n[+1]", "n[1]:0"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << bad;
+}
+
 TEST(HostNamesTest, SlotsAreFilledInOrder) {
   const std::vector<HostSlots> hosts = {{"a", 2}, {"b", 3}, {"c", 1}};
   EXPECT_EQ(Text(FillSlots(hosts, 6)), "a:2 b:3 c:1 ");
