@@ -17,6 +17,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -29,7 +30,6 @@
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/slurm/prep_job.h"
 
 namespace anyorder::launcher {

@@ -38,6 +38,7 @@ bool FieldBounds::Contain(double value) const {
 }
 
 std::string FieldBounds::ToText() const {
+  if (least == most) return absl::StrCat("equal to ", BoundText(least));
   if (std::isfinite(most)) {
     return absl::StrCat("in ", is_least_open ? "(" : "[", BoundText(least), ", ", BoundText(most),
                         is_most_open ? ")" : "]");
@@ -49,7 +50,8 @@ std::string FieldBounds::ToText() const {
 
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates) {
   std::string nearest;
-  size_t best = word.size() / 2 + 1;
+  // Of a long word half is another word.
+  size_t best = std::min(word.size() / 2, 2 + word.size() / 6) + 1;
   for (const std::string& candidate : candidates) {
     // No fewer edits than this: so a word of any length costs no more than one of twice the longest
     // candidate.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
@@ -96,7 +97,7 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
       ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(),
                                options_.num_nodes > 1 ? reducer_->exchange_name() : "")
                 : "";
-  Log(absl::StrCat(ranks, ranks == 1 ? " rank, " : " ranks, ", num_threads, " threads each, ",
+  Log(absl::StrCat(Counted(ranks, "rank"), ", ", Counted(num_threads, "thread"), " each, ",
                    backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
                    config_.lora.is_on() ? absl::StrCat(" trained parameters and ",
                                                        transformer_->layout().num_frozen_elements(),
@@ -114,8 +115,8 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
   const int64_t streams =
       config_.train.global_batch_size / (config_.sampling.bidirectional ? 2 : 1);
   Log(absl::StrCat("dataset: '", config_.data.shards, "', ",
-                   data.examples ? absl::StrCat(data.examples->num_examples, " examples")
-                                 : absl::StrCat(data.num_tokens, " tokens"),
+                   data.examples ? Counted(data.examples->num_examples, "example")
+                                 : Counted(data.num_tokens, "token"),
                    ", vocabulary ", data.vocab_size,
                    data.examples ? ""
                                  : absl::StrCat("; an epoch reads ",

@@ -20,6 +20,7 @@
 
 #include "ckpt/commit.h"
 #include "ckpt/reader.h"
+#include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
@@ -40,7 +41,6 @@
 #include "launcher/huggingface/originals.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/run/imported_run.h"
 #include "launcher/run/run_identity.h"
@@ -437,8 +437,8 @@ void PrintSummary(const ImportRunOptions& options, const Source& source, const T
   absl::PrintF("imported the weights of step %d of %s into %s\n", source.metadata.step,
                options.input, options.output);
   if (plan.positions_after > plan.positions_before) {
-    absl::PrintF("note: positions %d to %d are %s\n", plan.positions_before,
-                 plan.positions_after - 1,
+    absl::PrintF("note: positions %s are %s\n",
+                 RangeText(plan.positions_before, plan.positions_after - 1),
                  options.positions == "copy" ? "repeated copies of the earlier ones"
                                              : "randomly initialised (train.seed)");
   }

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/safetensors.h"
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/token_states.h"
@@ -18,7 +19,6 @@
 #include "launcher/inference/prompts.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "data/dataset/example_origins.h"
-#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {

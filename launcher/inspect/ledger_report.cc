@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/dataset/dataset_index.h"
-#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {

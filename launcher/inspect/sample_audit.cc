@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/sampling/sampler.h"
 #include "launcher/inspect/ledger_report.h"
@@ -138,7 +139,7 @@ class Auditor {
           Complain(step, attempt, "was trained twice by one start, or before it began");
         } else if (step > expected) {
           Complain(expected, attempt,
-                   absl::StrCat("this start has no lines of steps ", expected, " to ", step - 1));
+                   absl::StrCat("this start has no line of step ", RangeText(expected, step - 1)));
         }
         expected = std::max(expected, step + 1);
       }

@@ -9,10 +9,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
@@ -272,7 +272,8 @@ std::string Words(const LedgerRecord& record) {
         if constexpr (requires { event.step; })
           if (event.step >= 0) absl::StrAppend(&text, " step ", event.step);
         if constexpr (requires { event.first_step; })
-          absl::StrAppend(&text, " steps ", event.first_step + 1, " to ", event.last_step);
+          absl::StrAppend(&text, event.last_step == event.first_step + 1 ? " step " : " steps ",
+                          RangeText(event.first_step + 1, event.last_step));
         if constexpr (requires { event.exit_status; })
           absl::StrAppend(&text, " status ", event.exit_status);
         if constexpr (requires { event.detail; }) {

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/likelihood/likelihood.h"
@@ -68,8 +69,7 @@ absl::Status AddItem(LikelihoodItem item, int64_t line, LikelihoodInput& input) 
 
 // "texts.jsonl:3", "texts.jsonl:3 to 18".
 std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
-  return absl::StrCat(input.name, ":", input.items[first].line,
-                      first == last ? "" : absl::StrCat(" to ", input.items[last].line));
+  return absl::StrCat(input.name, ":", RangeText(input.items[first].line, input.items[last].line));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "launcher/likelihood/likelihood.h"
 #include "launcher/likelihood/text_measures.h"
@@ -146,8 +147,8 @@ void AddTextRows(const LikelihoodJson& json, std::string& table) {
   AddRow("texts",
          absl::StrCat(json["texts"].get<int64_t>(),
                       empty > 0 ? absl::StrCat(" (and ", empty, " without a token)") : "", ", ",
-                      json["tokens"].get<int64_t>(), " tokens, ", json["bytes"].get<int64_t>(),
-                      " bytes"),
+                      Counted(json["tokens"].get<int64_t>(), "token"), ", ",
+                      Counted(json["bytes"].get<int64_t>(), "byte")),
          table);
   AddRow("nats per token", WithError(json, "nats_per_token", "standard_error"), table);
   AddRow("bits per token", ShownNumber(json, "bits_per_token"), table);

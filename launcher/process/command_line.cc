@@ -160,12 +160,25 @@ std::string OptionKnownElsewhere(const CLI::App& command, absl::string_view name
        "--ranks",
        {"--nproc_per_node", "--nproc-per-node", "--np", "--num_processes", "--num-processes",
         "--gpus"}},
+      {"--seeds", "--seeds", {"--seed", "--random_seed", "--random-seed", "--data_seed"}},
       {"--run-dir", "--run-dir", {"--model", "--run", "--checkpoint", "--ckpt"}}};
   for (const Elsewhere& one : known) {
-    const bool is_meant = std::find(one.names.begin(), one.names.end(), name) != one.names.end();
-    if (is_meant && command.get_option_no_throw(one.option) != nullptr) return one.usage;
+    const CLI::Option* const option = command.get_option_no_throw(one.option);
+    // Standard input is no input of every command: the help says so.
+    if (option == nullptr || std::find(one.names.begin(), one.names.end(), name) == one.names.end())
+      continue;
+    const bool takes_it = !absl::StrContains(one.usage, " -'") ||
+                          absl::StrContains(option->get_description(), " -: ");
+    return takes_it ? one.usage : one.option;
   }
   return "";
+}
+
+// Whether --set takes the key `name`: that of `eval` says in its help which few it takes.
+bool TakesKey(const CLI::Option& set, absl::string_view name) {
+  const std::string help = set.get_description(), section(name.substr(0, name.rfind('.')));
+  return !absl::StrContains(help, ".KEY") || absl::StrContains(help, name) ||
+         absl::StrContains(help, section + ".KEY");
 }
 
 std::string UnknownOption(const CLI::App& command, const std::string& word) {
@@ -173,9 +186,10 @@ std::string UnknownOption(const CLI::App& command, const std::string& word) {
   const std::string text = absl::StrCat("unknown option '", word, "'");
   if (const std::string elsewhere = OptionKnownElsewhere(command, name); !elsewhere.empty())
     return absl::StrCat(text, "; did you mean '", elsewhere, "'?");
-  if (command.get_option_no_throw("--set") != nullptr) {
+  if (const CLI::Option* const set = command.get_option_no_throw("--set"); set != nullptr) {
     const std::string meant = KeyMeantBy(name);
-    if (!meant.empty()) return absl::StrCat(text, "; did you mean '--set ", meant, "=VALUE'?");
+    if (!meant.empty() && TakesKey(*set, meant))
+      return absl::StrCat(text, "; did you mean '--set ", meant, "=VALUE'?");
   }
   const std::string nearest = NearestName(name, OptionNames(command));
   return nearest.empty() ? text : absl::StrCat(text, "; did you mean '", nearest, "'?");
@@ -502,9 +516,9 @@ CLI::Validator IsCount(int64_t least, int64_t most) {
             int64_t value = 0;
             if (absl::SimpleAtoi(text, &value) && value >= least && value <= most)
               return std::string();
-            const std::string range = most == kMaxCount
-                                          ? absl::StrCat(", at least ", least)
-                                          : absl::StrCat(" from ", least, " to ", most);
+            const std::string range = most == kMaxCount ? absl::StrCat(", at least ", least)
+                                      : least == most   ? absl::StrCat(", ", least)
+                                                      : absl::StrCat(" from ", least, " to ", most);
             return absl::StrCat("must be a whole number", range, ", not '", text, "'");
           },
           ""};

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -26,7 +27,6 @@
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/ranking/ranking_input.h"
 #include "launcher/run/saved_step.h"

@@ -5,10 +5,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/trec/document_files.h"
 #include "data/trec/trec_files.h"
-#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {

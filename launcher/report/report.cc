@@ -13,11 +13,11 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "launcher/inspect/status_report.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 
 namespace anyorder::launcher {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
-#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -11,10 +11,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "data/prep/cleaning.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/serve/chat_session.h"
 #include "launcher/serve/serve.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "launcher/texts/object_reader.h"
 
@@ -24,6 +25,7 @@ void RefuseUnlessNeutral(ObjectReader& reader) {
   const auto require = [&reader](const char* key, bool (*is_neutral)(const nlohmann::json&),
                                  const char* why) {
     const nlohmann::json* const value = reader.Find(key);
+    reader.DoNotOffer(key);
     if (value != nullptr && !is_neutral(*value)) reader.AddFault(key, why);
   };
   const auto is_zero = [](const nlohmann::json& value) { return value == 0; };
@@ -76,8 +78,9 @@ void CheckTogether(ObjectReader& reader, const OpenAiRequest& request, const Req
   const auto texts = static_cast<int64_t>(request.prompts.size()) * samples;
   if (texts > limits.max_texts)
     reader.AddFault(
-        "n", absl::StrCat("is ", samples, " for ", request.prompts.size(), " prompts, but at most ",
-                          limits.max_texts, " texts are written at once"));
+        "n", absl::StrCat("is ", samples, " for ", Counted(std::ssize(request.prompts), "prompt"),
+                          ", but at most ", Counted(limits.max_texts, "text"),
+                          " may be written at once"));
   if (request.has_logprobs && request.echoes)
     reader.AddFault("logprobs", "is not supported with 'echo'; POST /v1/score scores a text");
   if (request.has_logprobs && request.streams)
@@ -164,6 +167,7 @@ absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& object, const st
   reader.Read("n", completion.samples, Between(1, limits.max_texts));
   int64_t best_of = completion.samples;
   reader.Read("best_of", best_of, Between(1, limits.max_texts));
+  reader.DoNotOffer("best_of");
   if (best_of != completion.samples)
     reader.AddFault("best_of", "is not supported; leave it out or pass what 'n' is");
   reader.Texts("stop", completion.stop, kMostOpenAiStops);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/terminal.h"
@@ -20,7 +21,6 @@
 #include "core/objective/rank_mask.h"
 #include "kernels/visibility.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/process/new_files.h"
 #include "launcher/show/show_trace.h"

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 
-#include "launcher/process/counted.h"
+#include "core/base/counted.h"
 #include "launcher/process/display_width.h"
 
 namespace anyorder::launcher {

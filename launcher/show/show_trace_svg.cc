@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "launcher/process/counted.h"
+#include "core/base/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/show/show_trace.h"
 #include "launcher/show/svg_document.h"

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
+#include "core/base/counted.h"
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
@@ -32,7 +33,6 @@
 #include "core/train/state/resume.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"

@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/reader.h"
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
@@ -36,7 +37,6 @@
 #include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/shell_words.h"
@@ -367,9 +367,10 @@ Subcommand DeclareLaunch(CLI::App& front, const BatchSystem& batch) {
                "start, or 1)",
                1, int64_t{1} << 20);
   command
-      ->add_option("--hosts", options->hosts,
-                   "hosts and ranks, a:2,b:2, or an mpirun hostfile; run directory and programs "
-                   "must have the same paths on all")
+      ->add_option(
+          "--hosts", options->hosts,
+          "hosts and ranks, a:2,b:2 or node[01-04]:2, or an mpirun hostfile; run directory "
+          "and programs must have the same paths on all")
       ->check(IsNotEmpty())
       ->type_name("HOSTS");
   command

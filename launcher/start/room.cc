@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
-#include "launcher/process/counted.h"
 
 namespace anyorder::launcher {
 namespace {

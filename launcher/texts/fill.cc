@@ -13,11 +13,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/process/display_width.h"
 #include "launcher/texts/blanks/blank_text.h"
 #include "launcher/texts/filled_view.h"

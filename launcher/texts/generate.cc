@@ -14,11 +14,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/counted.h"
 #include "launcher/texts/json_lines.h"
 #include "launcher/texts/model_text_service.h"
 #include "launcher/texts/stream_view.h"

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 
@@ -62,7 +63,7 @@ void ObjectReader::Refuse(const std::string& key, const Json& value, absl::strin
 }
 
 const Json* ObjectReader::Find(const std::string& key) {
-  known_.push_back(key);
+  if (std::find(known_.begin(), known_.end(), key) == known_.end()) known_.push_back(key);
   const auto found = object_.find(key);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
@@ -87,7 +88,8 @@ void ObjectReader::Texts(const std::string& key, std::vector<std::string>& value
   const Json list = found->is_string() ? Json::array({*found}) : *found;
   if (!list.is_array()) return Refuse(key, *found, "a text or a list of texts");
   if (list.size() > most)
-    return AddFault(key, absl::StrCat("has ", list.size(), " texts but may have ", most));
+    return AddFault(
+        key, absl::StrCat("has ", Counted(std::ssize(list), "text"), " but may have ", most));
   std::vector<std::string> texts;
   for (const Json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
@@ -153,6 +155,7 @@ absl::Status ObjectReader::End() {
   if (!fault_.ok()) return fault_;
   for (const auto& [key, unused] : object_.items()) {
     if (std::find(known_.begin(), known_.end(), key) != known_.end()) continue;
+    std::erase_if(known_, [this](const std::string& one) { return unoffered_.contains(one); });
     const std::string near = NearestName(key, known_);
     const std::string shown = key.size() > kMostShown ? key.substr(0, kMostShown) + "..." : key;
     return KeyFault(

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -27,6 +28,8 @@ class ObjectReader {
   // The value of a key, which is known from now on; null if there is none.
   const nlohmann::json* Find(const std::string& key);
   bool Has(const std::string& key) { return Find(key) != nullptr; }
+  // No message names `key`: nearly every value of it is refused here.
+  void DoNotOffer(const std::string& key) { unoffered_.insert(key); }
 
   // The value of a field (core/base/fields.h): a text without NUL, a number within `bounds`, ...
   // A whole number may be written 2.0.
@@ -65,6 +68,7 @@ class ObjectReader {
 
   const nlohmann::json& object_;
   std::vector<std::string> known_;
+  std::set<std::string> unoffered_;
   absl::Status fault_;
 };
 

@@ -181,8 +181,12 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
   // Options of the whole call that do not act on a line's own method are not meant for it.
   SetMethod(flags.method, flags.write);
   flags.write.ResetIdle();
-  auto read = [&reader](const char* key, auto& value, const char*, const FieldBounds& bounds,
-                        const WriteMethods& = {}) { reader.Read(key, value, bounds); };
+  auto read = [&](const char* key, auto& value, const char*, const FieldBounds& bounds,
+                  const WriteMethods& methods = {}) {
+    reader.Read(key, value, bounds);
+    if (std::count(methods.begin(), methods.end(), flags.write.method) == 0 && !methods.empty())
+      reader.DoNotOffer(key);
+  };
   WriteOptions::VisitFields(flags.write, read);
   if (!reader.fault().ok()) return;
   absl::StatusOr<WriteOptions> chosen = OptionsOf(flags, facts);

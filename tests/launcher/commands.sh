@@ -39,6 +39,17 @@ help)
   for words in "eval run --shards x:--data" "generate run --prompt x:--input -" "status --model x:--run-dir" "launch --nproc_per_node 2:--ranks'? See"; do
     expect_refused 64 "did you mean '${words#*:}" "$anyorder" ${words%%:*}
   done
+  # What is offered is taken there.
+  for command in $(commands); do
+    for word in --text --prompts --shards --out --gpus --lr --max-steps --seq_length --hidden_size --eval_steps --vocab_size --seed; do
+      offered=$("$anyorder" "$command" $word 2>&1 | sed -n "s/.*did you mean '\([^']*\)'.*/\1/p")
+      [ -z "$offered" ] || "$anyorder" "$command" --help | grep -qE -- "^  (-[a-z],)?${offered%% *}( |,|$)" || fail "$command has no $offered"
+      [ "$offered" != "--input -" ] || "$anyorder" "$command" --help | tr -s ' \n' ' ' | grep -q -- "-: standard input" || fail "$command: $offered"
+      case $offered in "--set "*) key=${offered#--set } && key=${key%%=*}
+        ! "$anyorder" "$command" run --set "$key=1" 2>&1 | grep -q "is not possible\|is of one run\|unknown key" || fail "$command refuses $offered" ;;
+      esac
+    done
+  done
   # Nothing that is not plain text, whatever the terminal.
   ! TERM=xterm-256color "$anyorder" launch --help | grep -q $'\033' || fail "an escape sequence in --help" ;;
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 
@@ -21,12 +22,9 @@ void AddLanes(std::vector<dist::Range>& ranges, dist::Range lanes) {
 
 void Describe(const char* what, const std::vector<dist::Range>& ranges, std::string& text) {
   for (const dist::Range& lanes : ranges) {
-    absl::StrAppend(&text, text.empty() ? "" : ", ", what, " of lane");
-    if (lanes.size() == 1) {
-      absl::StrAppend(&text, " ", lanes.begin);
-    } else {
-      absl::StrAppend(&text, "s ", lanes.begin, " to ", lanes.end - 1);
-    }
+    absl::StrAppend(&text, text.empty() ? "" : ", ", what,
+                    lanes.size() == 1 ? " of lane " : " of lanes ",
+                    RangeText(lanes.begin, lanes.end - 1));
   }
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
@@ -83,9 +84,10 @@ Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const St
                    MetricsLog metrics, Ledger ledger)
     : paths_(run_dir),
       start_(start),
-      title_(absl::StrCat(config.objective.name, ", ", config.model.num_layers, " layers of ",
-                          config.model.model_dim, ", ", config.train.global_batch_size,
-                          " lanes of ", config.sampling.seq_len)),
+      title_(absl::StrCat(config.objective.name, ", ", Counted(config.model.num_layers, "layer"),
+                          " of ", config.model.model_dim, ", ",
+                          Counted(config.train.global_batch_size, "lane"), " of ",
+                          config.sampling.seq_len)),
       metric_(config.eval.metric),
       metrics_(std::move(metrics)),
       ledger_(std::move(ledger)),

@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/status.h"
 #include "core/objective/finetuning.h"
@@ -220,9 +221,10 @@ FaultList RunConfig::Validate() const {
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
   if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
   return InvalidArgument(
-      ranks, " ranks for ", train.num_microbatches(),
-      " microbatches a step (train.global_batch_size / train.micro_batch_size); use 1 to ",
-      train.num_microbatches(), " ranks or smaller microbatches");
+      Counted(ranks, "rank"), " for ", Counted(train.num_microbatches(), "microbatch", "es"),
+      " a step (train.global_batch_size / train.micro_batch_size); use ",
+      RangeText(1, train.num_microbatches()), train.num_microbatches() == 1 ? " rank" : " ranks",
+      " or smaller microbatches");
 }
 
 std::string RunConfig::ToText() const {

@@ -6,6 +6,7 @@
 
 #include <cstdio>
 
+#include "core/base/counted.h"
 #include "core/base/dtype.h"
 #include "core/base/fields.h"
 
@@ -51,6 +52,21 @@ TEST(NearestNameTest, SuggestsOnlyLikelyTypos) {
   const std::vector<std::string> names = {"seq_len", "mem_len", "num_layers"};
   EXPECT_EQ(NearestName("seqlen", names), "seq_len");
   EXPECT_EQ(NearestName("completely_else", names), "");
+  // Nine of eighteen letters: another word.
+  EXPECT_EQ(NearestName("repetition_penalty", {"presence_penalty"}), "");
+}
+
+TEST(FieldBoundsTest, EqualEndsAreOneNumber) {
+  EXPECT_EQ(Between(1, 4).ToText(), "in [1, 4]");
+  EXPECT_EQ(Between(1, 1).ToText(), "equal to 1");
+}
+
+TEST(CountedTest, OneIsNotMany) {
+  EXPECT_EQ(Counted(1, "batch", "es"), "1 batch");
+  EXPECT_EQ(Counted(2, "batch", "es"), "2 batches");
+  EXPECT_EQ(Counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(RangeText(1, 4), "1 to 4");
+  EXPECT_EQ(RangeText(3, 3), "3");
 }
 
 }  // namespace

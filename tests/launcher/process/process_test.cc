@@ -46,10 +46,18 @@ Outcome Parse(std::vector<std::string> words) {
   AddNumber(launch, "--any", any, "how much");
   AddCount(launch, "--count", count, "how many");
   AddCount(launch, "--few", few, "how many", 1, 8);
+  AddCount(launch, "--only", count, "how many", 3, 3);
   AddChoice(launch, "--choice", choice, {"a", "b", "c"}, "which");
   launch->add_flag("--flag", flag, "whether");
   std::vector<std::string> settings;
   AddSettings(launch, settings);
+  CLI::App* eval = app.add_subcommand("eval", "score");
+  AddSettings(eval, settings, "override sampling.KEY or model.mem_len of the run");
+  AddPath(eval, "--input", choice, "texts, one per line");
+  CLI::App* seeds = app.add_subcommand("seeds", "several");
+  AddSettings(seeds, settings);
+  AddPath(seeds, "--seeds", run_dir, "1,2,3");
+  AddPath(seeds, "--input", choice, "texts; -: standard input");
   app.add_subcommand("status", "tell");
   words.insert(words.begin(), "program");
   std::vector<char*> argv;
@@ -87,11 +95,13 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{"-h", "lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
       {{"help", "lunch"}, "unknown command 'lunch'; did you mean 'launch'?", "program"},
       {{"train", "--help"}, "unknown command 'train'; did you mean 'launch'?", "program"},
-      {{"entirely-else"}, "unknown command 'entirely-else'; commands: launch, status", "program"},
+      {{"entirely-else"},
+       "unknown command 'entirely-else'; commands: launch, eval, seeds, status",
+       "program"},
       {{"launch", "--run-dir", "x", "--set", "a.b=1", "a.c=2"},
        "unknown argument 'a.c=2'; write --set before every section.key=value"},
       {{"status", "now"}, "unknown argument 'now'", "program status"},
-      {{}, "a command is required: launch, status", "program"},
+      {{}, "a command is required: launch, eval, seeds, status", "program"},
       {{"launch"}, "--run-dir is required"},
       {{"launch", "x", "--run-dir", "y"},
        "'y' is one word too many: the run directory is 'x' already"},
@@ -115,6 +125,15 @@ TEST(CommandLineTest, FaultsAreOneLineThatNamesTheWordAndWhereHelpIs) {
       {{"launch", "x", "--count", "-1"}, "--count: must be a whole number, at least 0, not '-1'"},
       {{"launch", "x", "--count", "1.5"}, "whole number, at least 0, not '1.5'"},
       {{"launch", "x", "--few", "9"}, "--few: must be a whole number from 1 to 8, not '9'"},
+      {{"launch", "x", "--only", "2"}, "--only: must be a whole number, 3, not '2'"},
+      // What is offered is taken there.
+      {{"eval", "--lr", "1"}, "unknown option '--lr'; see", "program eval"},
+      {{"eval", "--seq_length", "1"}, "'--set sampling.seq_len=VALUE'", "program eval"},
+      {{"eval", "--mem_length", "1"}, "'--set model.mem_len=VALUE'", "program eval"},
+      {{"eval", "--hidden_size", "1"}, "unknown option '--hidden_size'; see", "program eval"},
+      {{"eval", "--prompt", "x"}, "did you mean '--input'?", "program eval"},
+      {{"seeds", "--prompt", "x"}, "did you mean '--input -' with", "program seeds"},
+      {{"seeds", "--seed", "1"}, "did you mean '--seeds'?", "program seeds"},
       {{"launch", "x", "--few"}, "program: --few needs a value; see"},
       {{"launch", "x", "--few", "1", "--few", "2"}, "--few is given twice"},
       {{"launch", "x", "--choice", "d"}, "--choice: must be a or b or c, not 'd'"},

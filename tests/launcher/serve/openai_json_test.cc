@@ -53,6 +53,20 @@ TEST(ParseOpenAiTest, KeysArrive) {
             PromptOf(*ParseBody(R"({"prompt": ""})"), 0).write.draw.seed);
 }
 
+// Of unknown keys the message names keys that are taken, each once.
+TEST(ParseOpenAiTest, NoMessageOffersWhatIsRefused) {
+  for (const char* key : {"repetition_penalty", "presence_penalti", "frequency_penaltyx", "bestof",
+                          "logit_biass", "sufix", "zzz", "prompts"}) {
+    const auto request = ParseBody(absl::StrCat(R"({"prompt": "a", ")", key, R"(": 1})"));
+    const std::string text = absl::StrCat(request.status().message(), ",");
+    EXPECT_THAT(text, HasSubstr("is not known; ")) << key;
+    for (const char* refused : {"'presence_penalty'", " presence_penalty,", "'frequency_penalty'",
+                                "'logit_bias'", "'suffix'", "'best_of'", " best_of,", " suffix,"})
+      EXPECT_THAT(text, Not(HasSubstr(refused))) << key;
+    EXPECT_EQ(text.find(" prompt,"), text.rfind(" prompt,")) << text;
+  }
+}
+
 TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
   struct Fault {
     const char* body;
@@ -66,7 +80,7 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
       {R"({"prompt": [1, 2]})", "prompt", "holds token ids; send a text"},
       {R"({"prompt": ["a", "b", "c", "d", "e"]})", "prompt", "has 5 texts but may have 4"},
       {R"({"prompt": ["a", "b", "c"], "n": 2})", "n",
-       "'n' is 2 for 3 prompts, but at most 4 texts are written at once"},
+       "'n' is 2 for 3 prompts, but at most 4 texts may be written at once"},
       {R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "in [1, 100]"},
       {R"({"prompt": "a", "best_of": 3})", "best_of", "pass what 'n' is"},
       {R"({"prompt": "a", "frequency_penalty": 0.5})", "frequency_penalty", "pass 0"},

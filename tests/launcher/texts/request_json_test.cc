@@ -157,6 +157,8 @@ TEST(ParseRequestTest, FaultsAreNamed) {
        "'temprature' is not known; did you mean 'temperature'?"},
       {R"({"op": "facts", "completely_else": 1})", "completely_else",
        "is not known; keys here: id, op"},
+      {R"({"op": "tokens", "text": "a", "completely_else": 1})", "completely_else",
+       "is not known; keys here: id, op, text"},
       {R"({"op": "fill", "text": ""})", "text", "is empty, so it has no blank"},
       {R"({"op": "fill", "text": "x", "alternatives": 5})", "alternatives", "in [1, 4]"},
       {R"({"op": "score", "continuation": ""})", "continuation", "is empty"},

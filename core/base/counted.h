@@ -8,11 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace anyorder::launcher {
+namespace anyorder {
 
-// "1 start", "2 starts". For nouns that take an s.
-inline std::string Counted(int64_t count, absl::string_view noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+// "1 start", "2 starts", "2 batches". For nouns that take `ending`.
+inline std::string Counted(int64_t count, absl::string_view noun, absl::string_view ending = "s") {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : ending);
+}
+
+// "1 to 4"; of equal ends "1".
+inline std::string RangeText(int64_t first, int64_t last) {
+  return last == first ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
 }
 
 // "30,291"
@@ -23,4 +28,4 @@ inline std::string Grouped(int64_t number, const char* separator = ",") {
   return digits;
 }
 
-}  // namespace anyorder::launcher
+}  // namespace anyorder
