@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 #include <system_error>
 #include <type_traits>
@@ -12,6 +13,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/log.h"
@@ -37,30 +39,50 @@ std::vector<std::string> SectionNames() {
   return names;
 }
 
+std::string Describe(const toml::node& node) {
+  std::ostringstream text;
+  text << toml::node_view<const toml::node>(node);
+  return text.str();
+}
+
+// Whether a text is names with commas, which may stand as a TOML list, too.
+bool IsList(absl::string_view section, absl::string_view key) {
+  return section == "train.lora" ? key == "targets" || key == "tensors"
+                                 : section == "model" && key == "cutoffs";
+}
+
+// The names of ["q", "v"], also where a shell has taken the quotes away.
+std::string ListText(absl::string_view list) {
+  const std::string names =
+      absl::StrReplaceAll(list, {{"[", ""}, {"]", ""}, {"'", ""}, {"\"", ""}});
+  return std::string(absl::StripAsciiWhitespace(names));
+}
+
 // False if `node` does not hold a T.
 template <typename T>
-bool ReadNode(const toml::node& node, T& value) {
+bool ReadNode(const toml::node& node, T& value, bool is_list) {
   if constexpr (std::is_same_v<T, double>) {
     if (!node.is_floating_point() && !node.is_integer()) return false;
     value = *node.value<double>();
   } else if constexpr (std::is_same_v<T, int64_t>) {
-    if (!node.is_integer()) return false;
-    value = node.as_integer()->get();
+    // 1e4 is a whole number, too.
+    const std::optional<int64_t> number = node.value<int64_t>();
+    if (!node.is_number() || !number) return false;
+    value = *number;
   } else if constexpr (std::is_same_v<T, bool>) {
     if (!node.is_boolean()) return false;
     value = node.as_boolean()->get();
   } else {
+    if constexpr (std::is_same_v<T, std::string>)
+      if (node.is_array() && is_list) {
+        value = ListText(Describe(node));
+        return true;
+      }
     if (!node.is_string()) return false;
     if constexpr (std::is_enum_v<T>) return field_text::ParseEnum(node.as_string()->get(), value);
     if constexpr (std::is_same_v<T, std::string>) value = node.as_string()->get();
   }
   return true;
-}
-
-std::string Describe(const toml::node& node) {
-  std::ostringstream text;
-  text << toml::node_view<const toml::node>(node);
-  return text.str();
 }
 
 // What the parser met, without its "Error while parsing value: ".
@@ -99,6 +121,21 @@ void ResolveObjectiveName(RunConfig& config) {
   config.objective.name = (*named)->name;
 }
 
+// A value of the command line: as a file has it, or without its quotes, which shells take away.
+template <typename T>
+bool ReadWord(absl::string_view word, T& value, bool is_list) {
+  const toml::parse_result parsed = toml::parse(absl::StrCat("value = ", word));
+  const bool is_toml = parsed && parsed.table().size() == 1;  // not a value and more lines
+  const toml::node* const node = is_toml ? parsed.table().get("value") : nullptr;
+  if (node != nullptr && (ReadNode(*node, value, is_list) || node->is_array()))
+    return !node->is_array() || (is_list && std::is_same_v<T, std::string>);
+  const bool is_quoted = node != nullptr && node->is_string();
+  return field_text::ParseWord(is_quoted ? node->as_string()->get()
+                               : is_list ? ListText(word)
+                                         : std::string(word),
+                               value);
+}
+
 class SectionReader {
  public:
   SectionReader(absl::string_view path, RunConfig& config, FaultList& faults)
@@ -132,7 +169,7 @@ class SectionReader {
       auto visit = [&, &node = node](const char* field, auto& value, auto&&...) {
         if (name != field) return;
         known = true;
-        if (ReadNode(node, value)) return;
+        if (ReadNode(node, value, IsList(section, name))) return;
         Add(node, absl::StrCat(section, ".", name, " is ", Describe(node), " but must be ",
                                field_text::ExpectedType<std::decay_t<decltype(value)>>()));
       };
@@ -220,11 +257,10 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
   if (equals == absl::string_view::npos || dot == absl::string_view::npos)
     return InvalidArgument("--set ", assignment, ": expected section.key=value",
                            SuggestConfigKey("", assignment.substr(0, equals)));
-  const absl::string_view section = assignment.substr(0, dot);
-  const absl::string_view key = assignment.substr(dot + 1, equals - dot - 1);
-  absl::string_view word = assignment.substr(equals + 1);
-  if (word.size() >= 2 && word.front() == '"' && word.back() == '"')
-    word = word.substr(1, word.size() - 2);
+  const absl::string_view section = absl::StripAsciiWhitespace(assignment.substr(0, dot));
+  const absl::string_view key =
+      absl::StripAsciiWhitespace(assignment.substr(dot + 1, equals - dot - 1));
+  const absl::string_view word = absl::StripAsciiWhitespace(assignment.substr(equals + 1));
 
   absl::Status status = InvalidArgument("--set ", assignment, ": unknown key '", section, ".", key,
                                         "'", SuggestConfigKey(section, key));
@@ -233,7 +269,7 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
     auto visit = [&](const char* field, auto& value, auto&&...) {
       if (key != field) return;
       using Value = std::decay_t<decltype(value)>;
-      status = field_text::ParseWord(word, value)
+      status = ReadWord(word, value, IsList(section, key))
                    ? absl::OkStatus()
                    : InvalidArgument("--set ", assignment, ": must be ",
                                      field_text::ExpectedType<Value>());

@@ -111,6 +111,58 @@ TEST(ConfigFileTest, OverridesTakeWordsWithAndWithoutQuotes) {
   EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
 }
 
+// Every spelling of TOML, and what a shell leaves of it, means the same in files and in --set.
+TEST(ConfigFileTest, ValuesAreSpelledAsInToml) {
+  struct Case {
+    std::string key, value;  // "section.key"
+    std::string as_text;     // of the frozen file
+    bool is_toml = true;
+  };
+  const std::vector<Case> cases = {{"train.lora.targets", R"(["q","v"])", R"("q, v")"},
+                                   {"train.lora.targets", R"([ 'q', "v", ])", R"("q, v")"},
+                                   {"train.lora.targets", "[q,v]", R"("q,v")", false},
+                                   {"train.lora.targets", "q,v", R"("q,v")", false},
+                                   {"train.lora.targets", "'q, v'", R"("q, v")"},
+                                   {"train.lora.tensors", "[]", R"("")"},
+                                   {"model.cutoffs", "[1_000, 3000]", R"("1000, 3000")"},
+                                   {"train.steps", "1_000", "1000"},
+                                   {"train.steps", "1e4", "10000"},
+                                   {"train.steps", "0x10", "16"},
+                                   {"train.steps", "+7", "7"},
+                                   {"train.steps", R"("7")", "7", false},
+                                   {"optimizer.learning_rate", "1e-4", "0.0001"},
+                                   {"optimizer.learning_rate", "1_0.5", "10.5"},
+                                   {"optimizer.learning_rate", ".5", "0.5", false},
+                                   {"optimizer.learning_rate", "2", "2.0"},
+                                   {"optimizer.max_grad_norm", "inf", "inf"},
+                                   {"data.shards", "'/a b'", R"("/a b")"},
+                                   {"data.shards", R"("/a\tb")", R"("/a\u0009b")"},
+                                   {"data.shards", "true", R"("true")", false},
+                                   {"data.shards", "2024", R"("2024")", false},
+                                   {"model.dtype", "'bf16'", R"("bf16")"},
+                                   {" model.dtype ", " bf16 ", R"("bf16")", false},
+                                   {"objective.next_sentence", "true", "true"}};
+  for (const Case& one : cases) {
+    SCOPED_TRACE(absl::StrCat(one.key, "=", one.value));
+    RunConfig set;
+    ASSERT_TRUE(ApplyOverride(absl::StrCat(one.key, "=", one.value), set).ok());
+    const size_t dot = one.key.rfind('.');
+    const std::string line =
+        absl::StrCat(absl::StripAsciiWhitespace(one.key.substr(dot + 1)), " = ");
+    EXPECT_THAT(set.ToText(), HasSubstr(absl::StrCat("\n", line, one.as_text, "\n")));
+    if (!one.is_toml) continue;
+    const auto file = ParseRunConfig(
+        absl::StrCat("[", one.key.substr(0, dot), "]\n", line, one.value, "\n"), "f", RunConfig());
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->ToText(), set.ToText());
+  }
+  for (const char* bad : {"train.steps=[7]", "data.shards=[\"x\"]", "train.steps=1.5",
+                          "train.steps=1e300", "train.steps=7\nx=8"}) {
+    RunConfig config;
+    EXPECT_TRUE(absl::IsInvalidArgument(ApplyOverride(bad, config))) << bad;
+  }
+}
+
 TEST(ConfigFileTest, BadOverridesAreRefused) {
   RunConfig config;
   EXPECT_THAT(ApplyOverride("train.step=7", config), Says("did you mean 'train.steps'?"));
@@ -222,9 +274,12 @@ TEST(RunConfigTest, KeysThatTheObjectiveDoesNotReadAreRefused) {
 }
 
 TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
-  const RunConfig config = ValidConfig();
+  RunConfig config = ValidConfig();
   EXPECT_TRUE(config.ValidateWorldSize(1).ok());
   EXPECT_TRUE(config.ValidateWorldSize(config.train.num_microbatches()).ok());
+  config.train.micro_batch_size = config.train.global_batch_size;
+  EXPECT_THAT(config.ValidateWorldSize(2),
+              Says("2 ranks for 1 microbatch a step", "use 1 rank or smaller microbatches"));
   EXPECT_FALSE(config.ValidateWorldSize(config.train.num_microbatches() + 1).ok());
   EXPECT_FALSE(config.ValidateWorldSize(0).ok());
 }
