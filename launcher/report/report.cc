@@ -38,6 +38,13 @@ std::string UtcTime(absl::Time time) {
 
 std::string WithThousands(int64_t number) { return Grouped(number, "\u2009"); }
 
+// Four digits or more, and no exponent.
+std::string PlainNumber(double value) {
+  const double size = std::abs(value);
+  if (size >= 1000 && size < 1e18) return WithThousands(std::llround(value));
+  return absl::StrFormat("%.*f", size >= 100 ? 1 : size >= 10 ? 2 : 3, value);
+}
+
 double GoodputOf(const ReportRun& run) {
   // Of the time in which the run had machines: what it was stopped for is nobody's loss.
   const absl::Duration busy = run.wall.wall - run.wall.shares[kStopped];
@@ -72,6 +79,19 @@ std::string Accuracy(const ReportRun& run) {
   return text;
 }
 
+// "24.53, held-out 27.11", of an objective that writes text from left to right; "" for others.
+std::string Perplexity(const ReportRun& run) {
+  using Traits = ObjectiveTraits;
+  const Traits& traits = TraitsOf(run.config);
+  if (!traits.has(Traits::kCausal) || run.step == 0 || traits.has(Traits::kTaskHead) ||
+      traits.has(Traits::kPairedPositions))
+    return "";
+  std::string text = PlainNumber(std::exp(run.last_loss));
+  if (!run.evaluations.empty())
+    absl::StrAppend(&text, ", held-out ", PlainNumber(std::exp(run.evaluations.back().value)));
+  return text;
+}
+
 // The figures that a reader looks for first; of every run the same, in the same order, and "" for
 // what a run does not have.
 std::vector<Row> Figures(const ReportRun& run) {
@@ -85,6 +105,7 @@ std::vector<Row> Figures(const ReportRun& run) {
        absl::StrCat(WithThousands(run.step), " of ", WithThousands(run.config.train.steps))},
       {"last loss", run.step > 0 ? LastLoss(run) : "none yet"},
       {"held-out loss", evaluations.empty() ? "not evaluated" : LossText(evaluations.back().value)},
+      {"perplexity", Perplexity(run)},
       {"accuracy", Accuracy(run)},
       {"tokens/s, mean", WithThousands(std::llround(speed))},
       {"tokens/s a device", device_speed > 0 ? WithThousands(std::llround(device_speed)) : ""},
@@ -229,7 +250,7 @@ std::string StartsTable(const ReportRun& run) {
       rows += Cell(job);
     }
     const bool has_steps = start.last_step > start.from_step && start.from_step >= 0;
-    rows += Cell(has_steps ? absl::StrCat(start.from_step + 1, " to ", start.last_step) : "none");
+    rows += Cell(has_steps ? RangeText(start.from_step + 1, start.last_step) : "none");
     absl::StrAppend(&rows, "<td class=\"words\">", EscapeHtml(EndOf(start)), "</td></tr>\n");
   }
   return Table(absl::StrCat("Starts", LeftOut(run.starts.size(), run.num_starts)), heads, rows);
@@ -244,7 +265,7 @@ std::string PaceTable(const ReportRun& run) {
       absl::StrAppend(&rows, "<tr>", Cell(absl::StrCat(start.attempt)),
                       Cell(absl::StrCat(rank.rank)), Cell(rank.node));
       for (const double ms : {rank.compute_ms, rank.data_wait_ms, rank.communication_ms})
-        rows += Cell(absl::StrFormat("%.3g", ms));
+        rows += Cell(PlainNumber(ms));
       absl::StrAppend(&rows, Cell(absl::StrFormat("%.2f", rank.ratio)),
                       Cell(rank.is_straggler ? "straggler" : ""), "</tr>\n");
     }
@@ -291,8 +312,9 @@ std::string Identity(const ReportRun& run) {
 std::string Subtitle(const ReportRun& run) {
   return absl::StrCat(
       run.config.objective.name, run.config.objective.next_sentence ? " with next sentence" : "",
-      ", ", run.config.model.num_layers, " layers of ", run.config.model.model_dim, ", ",
-      run.config.train.global_batch_size, " lanes of ", run.config.sampling.seq_len, " tokens");
+      ", ", Counted(run.config.model.num_layers, "layer"), " of ", run.config.model.model_dim, ", ",
+      Counted(run.config.train.global_batch_size, "lane"), " of ", run.config.sampling.seq_len,
+      " tokens");
 }
 
 std::string Header(const std::vector<ReportRun>& runs, absl::Time now) {

@@ -8,8 +8,8 @@
   const spoken = document.getElementById('spoken');
   const LEFT = 58, RIGHT = 14, TOP = 8, BOTTOM = 20;
   const MAX_NODE_ROWS = 16, ROW = 20;
-  const MODES = [['clock', many ? 'Time since start' : 'Time of day'], ['active', 'Without stops'], ['step', 'Steps']];
-  const view = { mode: many ? 'step' : 'clock', from: 0, to: 1, cursor: null, brush: null };
+  const MODES = [['step', 'Steps'], ['clock', many ? 'Time since start' : 'Time of day'], ['active', 'Without stops']];
+  const view = { mode: 'step', from: 0, to: 1, cursor: null, brush: null };
 
   // ---- the horizontal axis -------------------------------------------------------------------------------------------------
   for (const run of runs) {
@@ -42,6 +42,7 @@
     if (a >= 1e4) return +(v / 1e3).toPrecision(4) + 'k';
     return String(+v.toPrecision(4));
   };
+  const counted = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
   const pad = n => String(n).padStart(2, '0');
   const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
   const duration = s => {
@@ -299,8 +300,8 @@
     runs.forEach((run, r) => {
       name(many ? run.name : 'starts', r);
       for (const start of run.starts) {
-        const label = `#${start.n}` + (start.ranks > 0 ? ` · ${start.ranks} rank${start.ranks > 1 ? 's' : ''}` : '');
-        const title = `start ${start.n}: ${start.ranks} ranks${start.nodes.length ? ' on ' + start.nodes.join(' ') : ''}; ${start.words}`;
+        const label = `#${start.n}` + (start.ranks > 0 ? ` · ${counted(start.ranks, 'rank')}` : '');
+        const title = `start ${start.n}: ${counted(start.ranks, 'rank')}${start.nodes.length ? ' on ' + start.nodes.join(' ') : ''}; ${start.words}`;
         const at = (t, step) => place(run, t, step);
         const begin = at(start.begin, Math.max(start.from, 0)), end = at(start.end, Math.max(start.to, start.from, 0));
         const train = start.train === null ? end : at(start.train, Math.max(start.from, 0));
@@ -355,13 +356,13 @@
   ];
   const describe = panel => {
     if (panel.key === 'starts')
-      return runs.map(run => `${run.name}: ${run.starts.map(s => `start ${s.n}, ${s.ranks} ranks, ${s.words}`).slice(0, 20).join('; ')}.`).join(' ');
+      return runs.map(run => `${run.name}: ${run.starts.map(s => `start ${s.n}, ${counted(s.ranks, 'rank')}, ${s.words}`).slice(0, 20).join('; ')}.`).join(' ');
     return runs.map(run => {
       const curve = run.curves[panel.key], values = curve.mean.filter(v => v !== null);
       if (!values.length) return `${run.name}: no values.`;
       const low = Math.min(...(curve.min || curve.mean).filter(v => v !== null)), high = Math.max(...(curve.max || curve.mean).filter(v => v !== null));
       return `${run.name}: from ${number(values[0])} to ${number(values[values.length - 1])}, between ${number(low)} and ${number(high)}` +
-        (curve.not_finite ? `, ${curve.not_finite} steps without a finite value.` : '.');
+        (curve.not_finite ? `, ${counted(curve.not_finite, 'step')} without a finite value.` : '.');
     }).join(' ');
   };
   for (const panel of PANELS) {
@@ -402,7 +403,7 @@
         if (many) { entry(legend, run.color, run.name); return; }
         const start = i >= 0 && run.starts.find(s => s.n === c.start[i]);
         if (start) {
-          entry(legend, '', `start ${start.n}`, `${start.ranks} ranks${start.nodes.length ? ' on ' + start.nodes.slice(0, 8).join(' ') : ''}`);
+          entry(legend, '', `start ${start.n}`, `${counted(start.ranks, 'rank')}${start.nodes.length ? ' on ' + start.nodes.slice(0, 8).join(' ') : ''}`);
           entry(legend, '', 'step', c.s0[i] === c.s1[i] ? `${c.s1[i]}` : `${c.s0[i]} to ${c.s1[i]}`);
           entry(legend, '', '', `${day(run, c.t1[i])} ${timeOfDay(run, c.t1[i])} UTC`);
         } else {

@@ -125,13 +125,16 @@ def check_eventful(browser, folder):
     assert len(lines) == 1200 and len(finite) == 1199
     assert panels["loss"]["points"] == 1199 and panels["grad"]["points"] == 1200, panels
     assert panels["loss"]["high"] > max(finite) and panels["loss"]["low"] < min(finite), panels["loss"]
-    assert panels["loss"]["described"].startswith("eventful run: from 8.") and "1 steps without" in panels["loss"]["described"]
+    assert panels["loss"]["described"].startswith("eventful run: from 8.") and "1 step without" in panels["loss"]["described"]
     assert panels["starts"]["points"] == 4
     starts = " ".join(panels["starts"]["words"] + panels["starts"]["titles"])
     for words in ("#1 · 8 ranks", "#2 · 6 ranks", "n3 in start 1; lost", "killed (137)", "stopped on request", 'skipped step 860: nonfinite'):
         assert words in starts, f"{words}: {starts}"
     assert "lost" in panels["starts"]["words"] and "held-out loss" in " ".join(panels["loss"]["titles"])
-    assert "nothing ran for" in " ".join(panels["speed"]["titles"]) and "Mar 4 22:10" in panels["lr"]["words"]
+    # Steps come first; the time of day shows the stops.
+    assert "1200" in panels["loss"]["words"] and "Mar 4 22:10" not in panels["lr"]["words"], panels["lr"]["words"]
+    clock = found["clock"]["panels"]
+    assert "nothing ran for" in " ".join(clock["speed"]["titles"]) and "Mar 4 22:10" in clock["lr"]["words"]
     # Without stops the axis is shorter; by steps it ends with the last one.
     assert "1200" in found["step"]["panels"]["loss"]["words"], found["step"]["panels"]["loss"]["words"]
     assert found["spoken"].startswith("step ") and "gradient norm" in found["spoken"] and any("ranks on n1" in l for l in found["legends"])
@@ -157,7 +160,7 @@ def check_long(browser, folder):
     curves = numbers(text)[0]["curves"]
     assert 800 <= len(curves["t0"]) <= 1600 and max(curves["grad"]["max"]) == 12345 and curves["s1"][-1] == 50000
     found = look(browser, folder / "long.html")
-    assert found["first"]["panels"]["grad"]["high"] > 12345 and "Mar 5" in " ".join(found["first"]["panels"]["lr"]["words"])
+    assert found["first"]["panels"]["grad"]["high"] > 12345 and "Mar 5" in " ".join(found["clock"]["panels"]["lr"]["words"])
 
 
 def check_small(browser, folder):

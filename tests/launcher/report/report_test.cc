@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -221,6 +222,32 @@ TEST(ReportPage, SaysThatAndWhyARunDiverged) {
   EXPECT_THAT(page, HasSubstr("<dt>tokens/s a device</dt><dd>320</dd>"));
   EXPECT_THAT(page, Not(HasSubstr("MFU")));
   EXPECT_THAT(ReportJson({*run}), HasSubstr("\"accuracy\":{\"mean\":[0.25,null]"));
+}
+
+TEST(ReportPage, NumbersAreReadByPeople) {
+  WrittenRun written;
+  RunConfig config;
+  config.data.shards = "x";
+  config.objective.name = "gpt";
+  config.model.mem_len = 0;
+  config.sampling.bidirectional = false;
+  config.Resolve();
+  std::ofstream(written.path() + "/config.toml") << config.ToText();
+  written.Record("start", 0, R"("attempt":1,"ranks":2)");
+  written.Record("train", 50, R"("attempt":1,"step":0)");
+  written.Step(1, 1, 100, R"(,"eval_loss":9)");
+  written.Record("exit", 400, R"("attempt":1,"exit_status":0)");
+  auto run = ReadReportRun(written.path());
+  ASSERT_TRUE(run.ok()) << run.status();
+  run->starts[0].slowest = {
+      {.compute_ms = 5512.6, .data_wait_ms = 0.00002, .communication_ms = 17}};
+  const std::string page = ReportPage({*run}, absl::UnixEpoch());
+  EXPECT_THAT(page, HasSubstr("<dt>perplexity</dt><dd>54.54, held-out 8\u2009103</dd>"));
+  EXPECT_THAT(page, HasSubstr("<td>5\u2009513</td><td>0.000</td><td>17.00</td>"));
+  EXPECT_THAT(page, HasSubstr("<td>1</td><td class"));  // "steps 1", not "1 to 1"
+  // Other objectives have no perplexity.
+  EXPECT_THAT(ReportPage({*ReadReportRun(EventfulRun().path())}, absl::UnixEpoch()),
+              Not(HasSubstr("perplexity")));
 }
 
 TEST(Report, ARunWithoutAStepHasAPage) {
