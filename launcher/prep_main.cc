@@ -66,13 +66,15 @@ std::string DescribeIds(const data::VocabIds& ids) {
 
 // What a configuration that trains on the examples must say of them.
 void PrintSettings(const data::ExamplePrepSummary& summary) {
-  // Of no objective does a sequence have more special tokens (core/objective/finetuning.h).
-  const uint64_t special_tokens = std::max<uint64_t>(3, 2 * summary.most_parts);
-  absl::PrintF("to train on it: --set sampling.seq_len=%d cuts no text, less is faster",
-               summary.longest + special_tokens);
-  if (summary.task == ExampleTask::kSpans) absl::PrintF(" and reads long passages in windows");
   const size_t num_outputs = summary.has_scores ? 1 : summary.classes.size();
-  if (num_outputs > 0) absl::PrintF("; --set objective.num_classes=%d", num_outputs);
+  const uint64_t longest = summary.longest + data::MostSpecialTokens(summary.most_parts);
+  absl::PrintF(
+      "to train on it: --set sampling.seq_len=N%s\nN tokens, at most the model's "
+      "max_positions; longer texts are %s: none with %d",
+      num_outputs > 0 ? absl::StrCat(" --set objective.num_classes=", num_outputs) : "",
+      summary.task == ExampleTask::kSpans ? "read in windows" : "cut", longest);
+  for (const auto& [most, count] : summary.num_longer)
+    if (count > 0) absl::PrintF(", %d of %d with %d", count, summary.num_examples, most);
   absl::PrintF("\n");
 }
 

@@ -110,7 +110,12 @@ void CheckBackbone(const Objective& objective, const ModelConfig& model,
   faults.Require(
       !model.learned_positions() || sampling.seq_len <= model.max_positions,
       absl::StrCat("sampling.seq_len is ", sampling.seq_len, " but model.max_positions is ",
-                   model.max_positions, "; learned positions need one for each slot"));
+                   model.max_positions, "; learned positions need one for each slot: set it to ",
+                   model.max_positions, " or less",
+                   objective.sample_kind() != SampleKind::kExamples ? ""
+                   : model.task.task == ExampleTask::kSpans
+                       ? "; longer passages are read in windows"
+                       : "; longer texts are cut, and `anyorder prep` says how many"));
   faults.Require(!model.paired_positions() || traits.has(kPairedPositions),
                  absl::StrCat("model.positions is \"learned_pairs\", but slots of ", traits.name,
                               " do not say the position that they predict; use \"learned\", or ",

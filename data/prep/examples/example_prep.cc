@@ -491,6 +491,8 @@ class ExamplePreparation {
         ++part;
       }
       summary_.longest = std::max(summary_.longest, at - example_begin);
+      for (auto& [most, count] : summary_.num_longer)
+        count += at - example_begin + MostSpecialTokens(example.parts.size()) > most ? 1 : 0;
       summary_.most_parts = std::max<uint64_t>(summary_.most_parts, example.parts.size());
       RETURN_IF_ERROR(shards.EndDocument());
       ++at;  // its <eod>

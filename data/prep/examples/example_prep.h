@@ -5,7 +5,9 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -53,13 +55,18 @@ struct ExamplePrepSummary {
   uint64_t num_unlabelled = 0;
   uint64_t num_unanswerable = 0;  // questions without an answer
   uint64_t num_tokens = 0;
-  uint64_t longest = 0;              // tokens of the longest example
+  uint64_t longest = 0;  // tokens of the longest example
+  // Examples that do not fit with their special tokens in sequences of so many.
+  std::map<uint64_t, uint64_t> num_longer = {{128, 0}, {512, 0}};
   uint64_t most_parts = 0;           // texts of an example
   std::vector<std::string> classes;  // label 0, 1, ...
   bool has_scores = false;           // in place of classes
   std::string dataset_digest;
   std::vector<LeftOutFile> left_out;
 };
+
+// Of no objective does a sequence have more of them (core/objective/finetuning.h).
+constexpr uint64_t MostSpecialTokens(uint64_t parts) { return std::max<uint64_t>(3, 2 * parts); }
 
 // Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot
 // be used, among it a label that labels_from does not know, and examples of several tasks; those of

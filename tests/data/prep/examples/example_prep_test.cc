@@ -52,6 +52,22 @@ TEST_F(ExamplePrepTest, ExamplesComeBackAsTheyWereWritten) {
   EXPECT_EQ(tokens.back(), dataset->index().vocab_ids.eod);
 }
 
+// How many texts a length of sequences cuts is said, special tokens included. Of the vocabulary
+// "it" is three pieces.
+TEST_F(ExamplePrepTest, TellsHowManyTextsALengthCuts) {
+  std::string lines;
+  for (const int words : {1, 41, 42, 100, 170}) {
+    std::string text;
+    for (int i = 0; i < words; ++i) text += i == 0 ? "it" : " it";
+    lines += "{\"text\":\"" + text + "\",\"label\":\"" + (words % 2 == 0 ? "a" : "b") + "\"}\n";
+  }
+  const ProgramResult result = Done(Run(Store("a.jsonl", lines), output_));
+  EXPECT_THAT(result.out,
+              HasSubstr("to train on it: --set sampling.seq_len=N --set objective.num_classes=2\n"
+                        "N tokens, at most the model's max_positions; longer texts are cut: none "
+                        "with 513, 3 of 5 with 128, 1 of 5 with 512\n"));
+}
+
 TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
   const std::pair<const char*, const char*> cases[] = {
       {"classification", "{\"text\":\"good\",\"label\":10}\n{\"text\":\"bad\",\"label\":9}\n"},
