@@ -355,10 +355,9 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
 // Over the initial weights, of which only those remain that the other run does not have. There is
 // no older checkpoint to fall back to: which one it is was settled when the run began.
 absl::Status Trainer::LoadOtherRunsWeights() {
-  ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
-                                              config_.train.init_from, config_,
-                                              static_cast<int64_t>(dataset_->index().vocab_size),
-                                              dataset_->index().tokenizer_digest)));
+  ASSIGN_OR_RETURN(
+      const WarmStart start,
+      communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_, dataset_->index())));
   const dist::Range owned = state_->optimizer().owned();
   const absl::Status loaded = LoadTogether(start.checkpoint->step(), [&](const auto& progress) {
     return EditInPieces(state_->optimizer().master(), *backend_,
@@ -390,9 +389,7 @@ absl::Status Trainer::LoadBase() {
   ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                    communicator_.AllAgree(OpenBase(base_, config_.train.init_from)));
   ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
-                                              checkpoint.directory(), config_,
-                                              static_cast<int64_t>(dataset_->index().vocab_size),
-                                              dataset_->index().tokenizer_digest)));
+                                              checkpoint.directory(), config_, dataset_->index())));
   const absl::Status loaded = LoadTogether(checkpoint.step(), [&](const auto& progress) {
     return LoadFrozenWeights(start, *backend_, state_->frozen(), progress);
   });

@@ -126,9 +126,7 @@ absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started
   if (has_committed) return absl::OkStatus();
   if (started != nullptr && IsWithin(config.train.init_from, started->train.init_from))
     config.train.init_from = started->train.init_from;
-  ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config,
-                                                       static_cast<int64_t>(dataset.vocab_size),
-                                                       dataset.tokenizer_digest));
+  ASSIGN_OR_RETURN(const WarmStart plan, PlanWarmStart(config.train.init_from, config, dataset));
   const std::string best = NoteOfBest(*plan.checkpoint);
   if (!best.empty() && config.train.init_from != plan.checkpoint->directory())
     Log(absl::StrCat("train.init_from: ", best));

@@ -19,6 +19,12 @@ namespace anyorder {
 
 namespace {
 
+// A mask, or rows, may be declared besides what an imported tokenizer's file has.
+bool IsOfTokenizer(const TrainMetadata& saved, const data::DatasetIndex& text) {
+  return saved.tokenizer_digest == text.tokenizer_digest ||
+         saved.tokenizer_digest == text.tokenizer.digest;
+}
+
 // Read and rounded at once, so that fp32 and bf16 weights never lie in memory together.
 constexpr int64_t kPieceElements = 4 << 20;
 
@@ -151,7 +157,7 @@ absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config
 absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
                            const data::DatasetIndex& text) {
   RETURN_IF_ERROR(CheckFitsConfig(saved, config));
-  if (saved.tokenizer_digest == text.tokenizer_digest) return absl::OkStatus();
+  if (IsOfTokenizer(saved, text)) return absl::OkStatus();
   return FailedPrecondition(
       "the held-out text was made by tokenizer ", text.tokenizer_digest,
       ", but the run was trained with ", saved.tokenizer_digest,
@@ -184,16 +190,15 @@ std::string WarmStart::Description() const {
 }
 
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
-                                        int64_t vocab_size, const std::string& tokenizer_digest,
-                                        FileSystem* fs) {
+                                        const data::DatasetIndex& text, FileSystem* fs) {
   ASSIGN_OR_RETURN(ckpt::Checkpoint opened, OpenOther(init_from, fs));
   auto checkpoint = std::make_unique<const ckpt::Checkpoint>(std::move(opened));
   const std::string context = absl::StrCat("train.init_from '", checkpoint->directory(), "'");
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint->metadata_json());
   RETURN_IF_ERROR(Annotate(saved.status(), context));
-  if (saved->tokenizer_digest != tokenizer_digest) {
+  if (!IsOfTokenizer(*saved, text)) {
     return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
-                              " but ", config.data.shards, " was made with ", tokenizer_digest,
+                              " but ", config.data.shards, " was made with ", text.tokenizer_digest,
                               "; prepare the data with --vocab or --tokenizer of its own data");
   }
   const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
@@ -205,6 +210,7 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   std::vector<ParameterInfo> parameters = weights->parameters();
   const std::vector<std::string> dropped =
       DropOtherTasksHead(before->model.task, config.model.task, parameters);
+  const auto vocab_size = static_cast<int64_t>(text.vocab_size);
   const ParameterLayout network(config.model, vocab_size);
   absl::StatusOr<TransferPlan> plan = PlanTransfer(parameters, network);
   if (!plan.ok()) {

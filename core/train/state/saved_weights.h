@@ -73,10 +73,10 @@ struct WarmStart {
 // is new, as for GLUE's small tasks that begin with a model of MNLI (Liu et al. 2019, RoBERTa,
 // section 5.1). Reads no payload: the ranks verify what they read of it. Errors: InvalidArgument if
 // it is no directory, or train.lora.tensors names no weight; DataLoss; FailedPrecondition without a
-// checkpoint, for weights of another tokenizer, of a network that computes something else from
-// them, and for tensors that are missing or of another shape, each named.
+// checkpoint, for weights of another tokenizer than that of `text`, of a network that computes
+// something else from them, and for tensors that are missing or of another shape, each named.
 absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunConfig& config,
-                                        int64_t vocab_size, const std::string& tokenizer_digest,
+                                        const data::DatasetIndex& text,
                                         FileSystem* fs = FileSystem::Posix());
 
 // Overwrites what the plan has of elements [begin, end) of the new flat space, at `master`, with

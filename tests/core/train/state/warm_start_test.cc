@@ -34,6 +34,13 @@ RunConfig Gpt() { return SmallGpt(2, 16); }
 
 RunConfig Classifier() { return SmallClassifier(2, 16, 3); }
 
+data::DatasetIndex TextOf(int64_t vocab, const std::string& tokenizer) {
+  data::DatasetIndex text;
+  text.vocab_size = static_cast<uint64_t>(vocab);
+  text.tokenizer_digest = tokenizer;
+  return text;
+}
+
 class WarmStartTest : public ::testing::Test {
  protected:
   // A checkpoint of `config` whose element i is i + 1.
@@ -46,7 +53,7 @@ class WarmStartTest : public ::testing::Test {
   }
   absl::StatusOr<WarmStart> Plan(const RunConfig& config,
                                  const std::string& tokenizer = "tokenizer") const {
-    return PlanWarmStart(run_, config, kVocab, tokenizer);
+    return PlanWarmStart(run_, config, TextOf(kVocab, tokenizer));
   }
   template <typename... Parts>
   void ExpectRefused(const RunConfig& config, const Parts&... parts) const {
@@ -130,8 +137,12 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   ExpectRefused(config, "model.num_layers = 2");
   const RunConfig good = Classifier();
   EXPECT_THAT(Plan(good, "another").status(), Says("was trained with tokenizer tokenizer"));
+  // Rows that the tokenizer's file does not name are declared by the dataset alone (imports).
+  data::DatasetIndex declared = TextOf(kVocab, "declared");
+  declared.tokenizer.digest = "tokenizer";
+  EXPECT_TRUE(PlanWarmStart(run_, good, declared).ok());
   // Another vocabulary with the same digest cannot be, but a table can lie.
-  EXPECT_THAT(PlanWarmStart(run_, good, kVocab + 1, "tokenizer").status(),
+  EXPECT_THAT(PlanWarmStart(run_, good, TextOf(kVocab + 1, "tokenizer")).status(),
               Says("transformer.word_embedding.weight is [20, 8] in the old model"));
 }
 
@@ -186,7 +197,7 @@ TEST_F(WarmStartTest, ARankReadsItsPartOfTheWeights) {
     for (int rank = 0; rank < ranks; ++rank) {
       ckpt::FaultFileSystem counting;
       const WarmStart start =
-          PlanWarmStart(run_, config, kLargeVocab, "tokenizer", &counting).value();
+          PlanWarmStart(run_, config, TextOf(kLargeVocab, "tokenizer"), &counting).value();
       const int64_t manifest_bytes = counting.bytes_read();
       EXPECT_LT(manifest_bytes, 64 << 10);
       const dist::Range owned = partition.OwnedBy(rank);

@@ -28,6 +28,8 @@ constexpr int64_t kWords = 20;
 class WeightReaderTest : public ::testing::Test {
  protected:
   WeightReaderTest() {
+    text_.vocab_size = kWords;
+    text_.tokenizer_digest = "tokenizer";
     config_.lora.rank = 3;
     config_.lora.alpha = 1.5;
     config_.lora.targets = "q, o, up, down";
@@ -76,6 +78,7 @@ class WeightReaderTest : public ::testing::Test {
   const std::string base_dir_ = base_directory_.path();
   const std::string run_ = directory_.path();
   RunConfig config_ = SmallGpt(2, 16);
+  data::DatasetIndex text_;
   std::vector<float> base_, own_, average_;
 };
 
@@ -120,7 +123,7 @@ TEST_F(WeightReaderTest, TheBaseIsTheOneThatItWas) {
 
 // A run that begins with adapters takes what it trains and what it does not from the same weights.
 TEST_F(WeightReaderTest, AWarmStartWithAdaptersPlansBothSpaces) {
-  const WarmStart start = PlanWarmStart(base_dir_, config_, kWords, "tokenizer").value();
+  const WarmStart start = PlanWarmStart(base_dir_, config_, text_).value();
   const ParameterLayout whole(config_.model, kWords), trained(config_.TrainedModel(), kWords);
   std::vector<float> master(static_cast<size_t>(trained.num_elements()), -100.0f);
   std::vector<float> frozen(static_cast<size_t>(trained.num_frozen_elements()), -100.0f);
@@ -140,10 +143,10 @@ TEST_F(WeightReaderTest, AWarmStartWithAdaptersPlansBothSpaces) {
   check(trained.frozen(), frozen);
   RunConfig unknown = config_;
   unknown.lora.tensors = "layer_norm, head";
-  EXPECT_THAT(PlanWarmStart(base_dir_, unknown, kWords, "tokenizer").status(),
+  EXPECT_THAT(PlanWarmStart(base_dir_, unknown, text_).status(),
               Says("train.lora.tensors names 'head', which is part of no weight's name"));
   // Another run may begin with the merged weights.
-  const WarmStart next = PlanWarmStart(run_, SmallGpt(2, 16), kWords, "tokenizer").value();
+  const WarmStart next = PlanWarmStart(run_, SmallGpt(2, 16), text_).value();
   EXPECT_TRUE(next.weights.has_adapters());
   EXPECT_THAT(next.Description(), HasSubstr(", adapters merged"));
 }
