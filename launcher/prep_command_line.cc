@@ -169,6 +169,10 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
          "(its own template), or a text with {role} and {content}, repeated for each message")
       ->type_name("NAME|TEMPLATE")
       ->needs(examples);
+  app.add_flag("--whole-conversations", line.whole_conversations,
+               "--chat-template: a conversation is one example of all its answers, which gpt_sft "
+               "learns from, not one for each answer")
+      ->needs(app.get_option("--chat-template"));
   CLI::Option* labels_from =
       AddPath(&app, "--labels-from", line.labels_from,
               "--examples: dataset whose class numbers, or scores, to use: the training data",

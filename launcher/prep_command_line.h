@@ -23,6 +23,7 @@ struct PrepCommandLine {
   bool no_dedup = false;
   bool json = false;
   bool plan = false;
+  bool whole_conversations = false;
   std::string slice;
   uint64_t merge = 0;
   PrepJob job;

@@ -67,7 +67,8 @@ std::string DescribeIds(const data::VocabIds& ids) {
 // What a configuration that trains on the examples must say of them.
 void PrintSettings(const data::ExamplePrepSummary& summary) {
   const size_t num_outputs = summary.has_scores ? 1 : summary.classes.size();
-  const uint64_t longest = summary.longest + data::MostSpecialTokens(summary.most_parts);
+  const uint64_t longest =
+      summary.longest + data::MostSpecialTokens(summary.task, summary.most_parts);
   absl::PrintF(
       "to train on it: --set sampling.seq_len=N%s\nN tokens, at most the model's "
       "max_positions; longer texts are %s: none with %d",
@@ -108,7 +109,7 @@ int PrepareExamples(const PrepCommandLine& line) {
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
        prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
        prep.text.table, prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
-       line.chat_template, prep.max_window, line.label_kind});
+       line.chat_template, line.whole_conversations, prep.max_window, line.label_kind});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);

@@ -30,6 +30,7 @@ bool IsPartCount(ExampleTask task, uint64_t parts) {
     case ExampleTask::kClassification: return parts >= 1 && parts <= kMostTexts;
     case ExampleTask::kTokens: return parts == 1;
     case ExampleTask::kMultipleChoice: return parts >= 3;
+    case ExampleTask::kGeneration: return parts >= 2 && parts % 2 == 0;
     default: return parts == 2;
   }
 }

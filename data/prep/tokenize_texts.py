@@ -7,9 +7,9 @@ Usage: tokenize_texts.py TOKENIZER.json
 Over standard input and output, little-endian:
   request   uint32 number of texts; of each uint32 bytes and its UTF-8. What stands between two NUL
             is part of a chat template: special tokens in it are meant, and <|...|> must be one.
-            Two NUL first: the rest is JSON, {"messages": [...], "answer": bool}, of which the
-            tokenizer's own chat template writes the last message's content and what closes it, or
-            all before that. Number 2^32 - 1, and nothing behind it: what tokens are
+            Two NUL first: the rest is JSON, {"messages": [...], "told": N, "answer": bool}, of
+            which the tokenizer's own chat template writes the last message's content and what
+            closes it, or all between the first N messages and that. Number 2^32 - 1, and nothing behind it: what tokens are
   reply     uint32 kind, uint32 bytes; then, for kind
             0   of each text uint32 number of ids and uint32 ids; nothing in the first reply, which
                 comes without a request when the tokenizer is loaded; of every id from 0 what it
@@ -221,13 +221,19 @@ class OwnTemplate:
             if marked.holds_special(message["content"]):
                 raise ValueError("a message holds a special token, which the tokenizer's chat "
                                  "template would not tell from its own; remove it")
-        prompt = self.template.render(messages=messages[:-1], add_generation_prompt=True,
-                                      **self.tokens)
-        whole = self.template.render(messages=messages, add_generation_prompt=False, **self.tokens)
+        told = messages[:asked["told"]]
+        before = self.render(told, False) if told else ""
+        prompt, whole = self.render(messages[:-1], True), self.render(messages, False)
         if not whole.startswith(prompt):
             raise ValueError("the tokenizer's chat template does not write the prompt first and "
                              "then the answer; pass --chat-template llada, chatml or a text")
-        return MARK + (whole[len(prompt):] if asked["answer"] else prompt) + MARK
+        if not prompt.startswith(before):
+            raise ValueError("the tokenizer's chat template writes what was said otherwise once "
+                             "more follows; leave out --whole-conversations")
+        return MARK + (whole[len(prompt):] if asked["answer"] else prompt[len(before):]) + MARK
+
+    def render(self, messages, asks):
+        return self.template.render(messages=messages, add_generation_prompt=asks, **self.tokens)
 
 
 def main():

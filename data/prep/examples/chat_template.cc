@@ -37,12 +37,13 @@ std::string Marked(const std::string& text) {
 }
 
 // What tokenize_texts.py reads behind two marks.
-std::string Request(absl::Span<const ChatMessage> messages, bool answer) {
+std::string Request(absl::Span<const ChatMessage> messages, size_t told, bool answer) {
   nlohmann::json list = nlohmann::json::array();
   for (const ChatMessage& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
   return std::string(2, kTemplateMark) +
-         DumpJson(nlohmann::json{{"messages", std::move(list)}, {"answer", answer}});
+         DumpJson(
+             nlohmann::json{{"messages", std::move(list)}, {"told", told}, {"answer", answer}});
 }
 
 }  // namespace
@@ -81,12 +82,12 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Read(const std::string& name_or_text)
   return chat;
 }
 
-std::pair<std::string, std::string> ChatTemplate::Render(
-    absl::Span<const ChatMessage> messages) const {
-  ANYORDER_CHECK(!messages.empty()) << "no message";
-  if (is_tokenizers_) return {Request(messages, false), Request(messages, true)};
-  std::string prompt = Marked(begin_);
-  for (const ChatMessage& message : messages) {
+std::pair<std::string, std::string> ChatTemplate::Render(absl::Span<const ChatMessage> messages,
+                                                         size_t told) const {
+  ANYORDER_CHECK(told < messages.size()) << told << " of " << messages.size() << " messages";
+  if (is_tokenizers_) return {Request(messages, told, false), Request(messages, told, true)};
+  std::string prompt = told > 0 ? "" : Marked(begin_);
+  for (const ChatMessage& message : messages.subspan(told)) {
     absl::StrAppend(&prompt, Marked(before_role_), message.role, Marked(before_content_));
     if (&message != &messages.back())
       absl::StrAppend(&prompt, message.content, Marked(after_content_));

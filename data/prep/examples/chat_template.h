@@ -36,9 +36,11 @@ class ChatTemplate {
   static absl::StatusOr<ChatTemplate> Read(const std::string& name_or_text);
 
   // The prompt, which ends where the last message's content begins, and the answer, that content
-  // and what closes it; both with kTemplateMark. REQUIRES a message.
+  // and what closes it; both with kTemplateMark. The prompt begins behind the first `told`
+  // messages, which an earlier call has written. REQUIRES told < messages.size().
   // With the tokenizer's own template both are what tokenize_texts.py takes in their place.
-  std::pair<std::string, std::string> Render(absl::Span<const ChatMessage> messages) const;
+  std::pair<std::string, std::string> Render(absl::Span<const ChatMessage> messages,
+                                             size_t told = 0) const;
 
   bool is_tokenizers() const { return is_tokenizers_; }
 

@@ -68,7 +68,8 @@ class ExamplePreparation {
     if (!options_.quiet) std::fputs(DescribeLeftOut(summary_.left_out).c_str(), stderr);
     if (examples_.empty()) {
       return DataLoss(InputNames(), options_.inputs.size() == 1 ? " holds" : " hold",
-                      " no example: every line is blank, or a table has a header alone");
+                      " no example: every line is blank or left out, or a table has a header "
+                      "alone");
     }
     RETURN_IF_ERROR(NumberClasses());
     RETURN_IF_ERROR(Publish());
@@ -178,6 +179,8 @@ class ExamplePreparation {
                                      options_.table,
                                      {options_.letter_case, options_.invalid_utf8},
                                      chat_ ? &*chat_ : nullptr,
+                                     options_.whole_conversations,
+                                     &summary_.left_out,
                                      process_ != nullptr};
     return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
       place_ = absl::StrCat(file.path, ":", line);
@@ -448,6 +451,7 @@ class ExamplePreparation {
     if (summary_.task == ExampleTask::kSpans)
       index.settings.emplace("windows", "fit the objective");
     if (chat_) index.settings.emplace("chat_template", options_.chat_template);
+    if (options_.whole_conversations) index.settings.emplace("conversations", "whole");
     if (official_ != nullptr) index.settings.emplace("task", official_->name);
     index.counts = {{"examples_read", examples_.size()},
                     {"examples_unlabelled", summary_.num_unlabelled}};
@@ -492,7 +496,9 @@ class ExamplePreparation {
       }
       summary_.longest = std::max(summary_.longest, at - example_begin);
       for (auto& [most, count] : summary_.num_longer)
-        count += at - example_begin + MostSpecialTokens(example.parts.size()) > most ? 1 : 0;
+        count += at - example_begin + MostSpecialTokens(summary_.task, example.parts.size()) > most
+                     ? 1
+                     : 0;
       summary_.most_parts = std::max<uint64_t>(summary_.most_parts, example.parts.size());
       RETURN_IF_ERROR(shards.EndDocument());
       ++at;  // its <eod>

@@ -42,6 +42,7 @@ struct ExamplePrepOptions {
   DeclaredVocabulary declared;
   std::string tokenizer_script;
   std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
+  bool whole_conversations = false;  // one example each, not one an answer
   uint64_t max_window = kMostWindowBytes;
   // Without labels_from and task: whether labels of texts and pairs are each a "class" or a
   // "score"; empty: scores if all are numbers and some have fractions.
@@ -62,11 +63,13 @@ struct ExamplePrepSummary {
   std::vector<std::string> classes;  // label 0, 1, ...
   bool has_scores = false;           // in place of classes
   std::string dataset_digest;
-  std::vector<LeftOutFile> left_out;
+  std::vector<LeftOutFile> left_out;  // files, and FILE:LINE of conversations
 };
 
 // Of no objective does a sequence have more of them (core/objective/finetuning.h).
-constexpr uint64_t MostSpecialTokens(uint64_t parts) { return std::max<uint64_t>(3, 2 * parts); }
+constexpr uint64_t MostSpecialTokens(ExampleTask task, uint64_t parts) {
+  return std::max<uint64_t>(3, task == ExampleTask::kGeneration ? 0 : 2 * parts);
+}
 
 // Errors: InvalidArgument for options; DataLoss naming file, line and field for input that cannot
 // be used, among it a label that labels_from does not know, and examples of several tasks; those of

@@ -75,7 +75,8 @@ class ExampleParser {
     if (options_.chat == nullptr || example.task != ExampleTask::kGeneration)
       return absl::OkStatus();
     const ChatMessage turns[] = {{"user", example.parts[0]}, {kAssistant, example.parts[1]}};
-    return Render(turns, example);
+    example.parts.clear();
+    return Render(turns, 0, example);
   }
 
  private:
@@ -194,6 +195,8 @@ class ExampleParser {
                  is_table() ? ", which tables do not have; write the examples as .jsonl" : "");
     }
     std::vector<ChatMessage> turns;
+    std::set<std::string> roles;
+    size_t told = 0;  // messages up to the last answer
     for (size_t i = 0; i < messages.size(); ++i) {
       const Json& message = messages[i];
       const std::string place = absl::StrCat(name, "[", i, "]");
@@ -202,6 +205,7 @@ class ExampleParser {
       ASSIGN_OR_RETURN(std::string role, TextOf(message["role"], place + ".role", false));
       ASSIGN_OR_RETURN(std::string content,
                        TextOf(message["content"], place + ".content", options_.verbatim));
+      roles.insert(role);
       turns.push_back({std::move(role), std::move(content)});
       if (turns.back().role != kAssistant) continue;
       if (turns.size() == 1) {
@@ -209,24 +213,34 @@ class ExampleParser {
                    "' begins with a message of the role 'assistant', which "
                    "answers nothing; remove it, or put a message before it");
       }
-      RETURN_IF_ERROR(Render(turns, examples.emplace_back()));
+      const bool goes_on = options_.whole_conversations && told > 0;
+      WrittenExample& example = goes_on ? examples.back() : examples.emplace_back();
+      RETURN_IF_ERROR(Render(turns, goes_on ? told : 0, example));
+      told = turns.size();
     }
-    if (examples.empty())
-      return Bad("the field '", name, "' has no message of the role 'assistant' to learn");
+    if (told < turns.size()) {
+      options_.left_out->push_back(
+          {absl::StrCat(options_.path, ":", line_),
+           told > 0 ? absl::StrCat("its last messages, ", turns.size() - told, ", have no answer")
+                    : absl::StrCat("no message of the role 'assistant', but of ",
+                                   absl::StrJoin(roles, ", "))});
+    }
     return absl::OkStatus();
   }
 
-  // The last of `turns` is the answer. Cleaned once more: a template may have line ends.
-  absl::Status Render(absl::Span<const ChatMessage> turns, WrittenExample& example) const {
-    const auto [prompt, answer] = options_.chat->Render(turns);
+  // The last of `turns` is the answer; the first `told` are in `example` already. Cleaned once
+  // more: a template may have line ends.
+  absl::Status Render(absl::Span<const ChatMessage> turns, size_t told,
+                      WrittenExample& example) const {
+    const auto [prompt, answer] = options_.chat->Render(turns, told);
     example.task = ExampleTask::kGeneration;
-    example.parts = {prompt, answer};
-    if (options_.verbatim) return absl::OkStatus();
-    for (std::string& part : example.parts) {
+    for (const std::string& part : {prompt, answer}) {
+      example.parts.push_back(part);
+      if (options_.verbatim) continue;
       absl::StatusOr<std::string> cleaned =
           options_.cleaning.Clean(WithoutTemplateMarks(part), "text of the chat template");
       if (!cleaned.ok()) return Bad(cleaned.status().message());
-      part = *std::move(cleaned);
+      example.parts.back() = *std::move(cleaned);
     }
     return absl::OkStatus();
   }

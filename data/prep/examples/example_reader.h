@@ -4,11 +4,11 @@
 // What a line is an example of is told by its fields: {text, label}; {premise, hypothesis, label};
 // {a, b, label}; {context, choices, label}; {source, target}, {prompt, answer}, or answer called
 // response or completion, or {messages}; {question, passage, answers}; {words, tags}. A
-// conversation gives an example for each message of the role "assistant", its source all before it:
-// `messages` count where a chat template is given, and else are an error if nothing else fits.
-// `text` may be a list of texts. `label`, `answers` and `tags` may be missing where they are not
-// known; in a table their cells may be empty. All other fields are ignored. `words` is ignored if
-// another task's fields are there, unless FieldNames has an entry for it.
+// conversation gives an example for each message of the role "assistant", its source all before it,
+// or one for all of them: `messages` count where a chat template is given, and else are an error if
+// nothing else fits. `text` may be a list of texts. `label`, `answers` and `tags` may be missing
+// where they are not known; in a table their cells may be empty. All other fields are ignored.
+// `words` is ignored if another task's fields are there, unless FieldNames has an entry for it.
 
 #pragma once
 
@@ -28,6 +28,7 @@
 #include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/examples/chat_template.h"
+#include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
 
 namespace anyorder::data {
@@ -37,7 +38,7 @@ namespace anyorder::data {
 // passage than kMaxPassageBytes.
 struct WrittenExample {
   ExampleTask task = ExampleTask::kClassification;
-  std::vector<std::string> parts;
+  std::vector<std::string> parts;  // of a whole conversation prompts and answers in turn
   // A class by its name without white space around it (numbers and booleans by their digits and
   // words, 1.0 being 1), or a score in digits; of kMultipleChoice the right one's number.
   std::optional<std::string> class_name;
@@ -95,6 +96,10 @@ struct ExampleReadOptions {
   ExampleCleaning cleaning;
   // What examples of generation are written by, a source being a user's message; null: as they are.
   const ChatTemplate* chat = nullptr;
+  bool whole_conversations = false;  // whether one is one example, not one an answer
+  // Is told FILE:LINE of conversations that are not read, or not to their end. REQUIRED with
+  // `chat`.
+  std::vector<LeftOutFile>* left_out = nullptr;
   // Sources and targets stay as written, with kTemplateMark where there is a template; other texts
   // are cleaned.
   bool verbatim = false;

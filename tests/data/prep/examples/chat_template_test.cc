@@ -21,7 +21,9 @@ namespace anyorder::data {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::Pair;
 
 constexpr char kChat[] =
@@ -154,6 +156,42 @@ TEST_F(PromptsTest, EveryAnswerOfAConversationIsAnExample) {
               ElementsAre(Ids(first + " Three.|user And?|assistant"), Ids("<|eot_id|> Four.|")));
 }
 
+TEST_F(PromptsTest, AWholeConversationIsOneExampleOfAllItsAnswers) {
+  const std::string pair = R"({"source": "a", "target": "b"})";
+  Done(RunPieces(Store("chat.jsonl", OneLine(kChat) + pair),
+                 {"--chat-template", "{message}{role}\\n{content}|", "--whole-conversations"}));
+  const std::vector<Example> examples = Examples();
+  ASSERT_EQ(examples.size(), 2u);
+  EXPECT_THAT(examples[0].parts,
+              ElementsAre(Ids("system Be brief.|user One two?|assistant"), Ids("Three.|"),
+                          Ids("user And?|assistant"), Ids("<|eot_id|> Four.|")));
+  EXPECT_THAT(examples[1].parts, ElementsAre(Ids("user a|assistant"), Ids("b|")));
+  EXPECT_EQ(Dataset::Open(made_)->get()->index().settings.at("conversations"), "whole");
+  ExpectRefusal(RunPieces(folder_ + "/chat.jsonl", {"--whole-conversations"}), 64,
+                "--whole-conversations requires --chat-template");
+}
+
+// What no answer follows is not read: said of each conversation, by its line.
+TEST_F(PromptsTest, ConversationsWithoutAnAnswerAreLeftOutByName) {
+  const std::string question = R"({"messages": [{"role": "user", "content": "a"}]})"
+                               "\n";
+  const std::string foreign =
+      R"({"messages": [{"role": "human", "content": "a"}, {"role": "gpt", "content": "b"}]})"
+      "\n";
+  const std::vector<std::string> chat = {"--chat-template", "{role}\\n{content}|"};
+  const ProgramResult result =
+      RunPieces(Store("chat.jsonl", question + OneLine(kChat) + foreign), chat);
+  Done(result);
+  EXPECT_EQ(Examples().size(), 2u);
+  EXPECT_THAT(
+      result.error,
+      AllOf(HasSubstr("chat.jsonl:1' (no message of the role 'assistant', but of user)"),
+            HasSubstr("chat.jsonl:2' (its last messages, 1, have no answer)"),
+            HasSubstr("chat.jsonl:3' (no message of the role 'assistant', but of gpt, human)")));
+  ExpectRefusal(RunPieces(Store("none.jsonl", question), Joined(chat, {"--quiet"})), 65,
+                "none.jsonl' holds no example: every line is blank or left out");
+}
+
 TEST_F(PromptsTest, SpecialTokensOfTheTemplateAreTokensAndThoseOfTextsAreText) {
   Done(RunTokenizer(Store("chat.jsonl", OneLine(kChat)), {"--chat-template", "llada"}));
   std::vector<int32_t> prompt;
@@ -197,13 +235,15 @@ constexpr char kJinjaStandIn[] = R"(class ImmutableSandboxedEnvironment:
         self.globals = {}
 
     def from_string(self, source):
-        assert source in ("the template", "another")
+        assert source in ("the template", "another", "the forgetful")
         self.source = source
         return self
 
     def render(self, messages, add_generation_prompt, bos_token, **tokens):
         if messages[0]["content"] == "refuse me":
             self.globals["raise_exception"]("it is rude")
+        if self.source == "the forgetful":  # what an assistant said, once more follows
+            messages = [one for one in messages[:-1] if one["role"] != "assistant"] + messages[-1:]
         text = bos_token + "".join(
             f"[{one['role']}]{one['content']}<|eot_id|>" for one in messages)
         if self.source == "another":
@@ -231,6 +271,26 @@ TEST_F(PromptsTest, TheTemplateOfATokenizerIsRun) {
   for (const char byte : std::string("[assistant]")) prompt.push_back(1 + byte);
   EXPECT_THAT(Examples()[0].parts,
               ElementsAre(prompt, std::vector<int32_t>{1 + ' ', 1 + 'b', 303}));
+
+  const std::vector<std::string> whole = Joined(own, {"--whole-conversations"});
+  const std::string turns = R"({"messages": [{"role": "user", "content": "a"}, )"
+                            R"({"role": "assistant", "content": "b"}, )"
+                            R"({"role": "user", "content": "c"}, )"
+                            R"({"role": "assistant", "content": "d"}]})";
+  Done(RunTokenizer(Store("turns.jsonl", turns), whole));
+  const auto text_of = [](const std::vector<int32_t>& ids) {
+    std::string text;
+    for (const int32_t id : ids) text += id < 257 ? std::string(1, static_cast<char>(id - 1)) : "#";
+    return text;
+  };
+  std::vector<std::string> parts;
+  const Example told = Examples()[0];
+  for (const std::vector<int32_t>& ids : told.parts) parts.push_back(text_of(ids));
+  EXPECT_THAT(parts, ElementsAre("#[user]a#[assistant]", "b#", "[user]c#[assistant]", "d#"));
+  store_config(R"(, "chat_template": "the forgetful")");
+  ExpectRefusal(RunTokenizer(folder_ + "/turns.jsonl", whole), 65,
+                "writes what was said otherwise once more follows");
+  store_config(R"(, "chat_template": "the template")");
 
   const std::string rude = Store("rude.jsonl", "{\"prompt\": \"refuse me\", \"answer\": \"b\"}\n");
   ExpectRefusal(RunTokenizer(rude, own), 65,
@@ -265,8 +325,9 @@ TEST_F(PromptsTest, BadInputIsNamedWithItsLine) {
                 "the field 'messages[0].content' is not a string", chat);
   ExpectRefused(R"({"messages": [{"role": "user", "content": " "}]})",
                 "the field 'messages[0].content' holds no text", chat);
-  ExpectRefused(R"({"messages": [{"role": "user", "content": "a"}]})",
-                "the field 'messages' has no message of the role 'assistant'", chat);
+  ExpectRefused(R"({"messages": [{"role": "user", "content": "a"}, )"
+                R"({"role": "assistant", "content": ""}]})",
+                "the field 'messages[1].content' holds no text", chat);
   ExpectRefused(R"({"messages": [{"role": "assistant", "content": "a"}]})",
                 "the field 'messages' begins with a message of the role 'assistant'", chat);
   ExpectRefused(R"({"text": "a", "label": "b"})", "an example of classification among", chat);
