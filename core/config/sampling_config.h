@@ -69,6 +69,7 @@ struct SamplingConfig {
   bool bidirectional = true;
   bool lane_cells = false;
   bool hide_documents = false;
+  bool pack_examples = false;
   double mask_fraction = 0.15;
   double mask_token_prob = 0.8;
   double random_token_prob = 0.1;
@@ -139,6 +140,9 @@ struct SamplingConfig {
         "masked_diffusion, block_diffusion, gpt, and causal_lm without memory: tokens of a window "
         "do not see other documents in it.",
         kDocuments);
+    visit("pack_examples", self.pack_examples,
+          "gpt_sft: examples share a sequence where they fit, none of which sees another.",
+          kPacking);
     visit("mask_fraction", self.mask_fraction,
           "Masked language models: fraction of the tokens that are targets.", PositiveFraction(),
           kMaskedText);

@@ -33,6 +33,7 @@ enum class SamplingKeys : uint32_t {
   kGroups = 1 << 20,
   kPrompts = 1 << 21,
   kTokenOrder = 1 << 22,
+  kPacking = 1 << 23,
 };
 
 constexpr SamplingKeys operator|(SamplingKeys a, SamplingKeys b) {

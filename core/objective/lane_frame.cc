@@ -76,6 +76,14 @@ void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float 
   SetReadout(b, query, row, label, weight, batch);
 }
 
+FittedParts FitParts(const PartLengths& parts, int64_t seq_len) {
+  FittedParts fitted;
+  fitted.source = std::min(parts.source, std::max(seq_len - parts.target, seq_len / 2));
+  fitted.answer = std::min(parts.target, seq_len - fitted.source);
+  fitted.is_whole = fitted.answer == parts.target;
+  return fitted;
+}
+
 BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size) {
   BatchShape shape;
   shape.batch_size = batch_size;

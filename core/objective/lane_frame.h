@@ -58,6 +58,18 @@ void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weig
 void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
               Batch& batch);
 
+// How much of a prompt and its answer stays in a sequence.
+struct FittedParts {
+  int64_t source = 0;     // its last tokens
+  int64_t answer = 0;     // its first tokens
+  bool is_whole = false;  // nothing of the answer is cut
+
+  int64_t length() const { return source + answer; }
+};
+// The prompt gives way until it has half of the slots, then the answer, of parts.target tokens with
+// what ends it. What always fits is one token of each. REQUIRES seq_len >= 2.
+FittedParts FitParts(const PartLengths& parts, int64_t seq_len);
+
 // The shape of windows of text without memory: slots at [0, seq_len), all possibly seeing all.
 struct WindowSlots {
   int64_t seq_len = 0;

@@ -68,6 +68,7 @@ struct ObjectiveTraits {
     // kExamples: a head tells classes, choices, scores, spans or tags. Without one the objective
     // writes targets.
     kTaskHead = 1 << 7,
+    kTurns = 1 << 8,  // an example of generation may have several answers, all of them learned
   };
 
   const char* name;

@@ -59,6 +59,8 @@ struct TextSample {
   // kGeneration: the lengths of the step's examples, [num_lanes], on all ranks; all lanes share
   // them. Null: not asked for (AnyOrderConfig::is_padded_by_step).
   std::shared_ptr<const std::vector<PartLengths>> step_lengths;
+  // kGeneration: the parts up to the end of each example that is packed here; empty: one example.
+  std::vector<int64_t> packed_ends;
 };
 
 }  // namespace anyorder

@@ -121,6 +121,9 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                    data.examples ? ""
                                  : absl::StrCat("; an epoch reads ",
                                                 streams * sampler_->tokens_per_lane(), " tokens")));
+  if (config_.sampling.pack_examples)
+    Log(absl::StrCat("examples are packed into ", Counted(sampler_->num_examples(), "sequence")));
+  WarnOfCutExamples(config_, *dataset_, config_.data.shards);
   if (held_out_ != nullptr) {
     const Coverage coverage = held_out_->coverage();
     Log(absl::StrCat("eval.shards: an evaluation scores ", coverage.scored, " of ", coverage.of,

@@ -33,6 +33,7 @@ struct Example {
   // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
   // Then `label` is 0 if the tags of all words are known, else -1.
   std::vector<int32_t> tags;
+  std::vector<int64_t> packed_ends;  // as in TextSample
 
   // The tags of the words, in their order.
   std::vector<int32_t> WordTags() const {
@@ -78,6 +79,9 @@ class ExampleSource {
     for (const auto& part : read->parts) outline.lengths.push_back(std::ssize(part));
     return outline;
   }
+
+  // Questions whose answer is in no example whole (PassageWindows).
+  virtual int64_t num_cut_answers() const { return 0; }
 };
 
 class TextSource {

@@ -59,7 +59,7 @@ class PassageWindows : public ExampleSource {
 
   // Questions whose answer no window holds whole: training leaves them out where all have an
   // answer, and else reads them as questions without.
-  int64_t num_cut_answers() const { return num_cut_answers_; }
+  int64_t num_cut_answers() const override { return num_cut_answers_; }
 
  private:
   // 8 bytes, because there may be many.

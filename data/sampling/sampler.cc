@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -236,6 +239,53 @@ class LaneSampler : public Sampler {
   std::vector<LaneText> lanes_;
 };
 
+// The examples of generation of a dataset as examples of a sequence each. One that fits nowhere is
+// alone.
+class PackedExamples : public ExampleSource {
+ public:
+  explicit PackedExamples(const ExampleSource& examples) : examples_(examples) {}
+
+  absl::Status Pack(int64_t seq_len) {
+    std::multimap<int64_t, int32_t, std::greater<>> examples;  // by their slots
+    for (int64_t i = 0; i < examples_.num_examples(); ++i) {
+      ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(i));
+      const std::vector<int64_t>& lengths = outline.lengths;
+      const int64_t slots = std::accumulate(lengths.begin(), lengths.end(), int64_t{1});
+      examples.emplace(std::min(slots, seq_len), static_cast<int32_t>(i));
+    }
+    std::multimap<int64_t, size_t> packs;  // by the slots that they have left
+    for (const auto& [slots, example] : examples) {
+      if (packs.lower_bound(slots) == packs.end()) {
+        packs.emplace(seq_len, packs_.size());
+        packs_.emplace_back();
+      }
+      auto fullest = packs.extract(packs.lower_bound(slots));
+      packs_[fullest.mapped()].push_back(example);
+      fullest.key() -= slots;
+      packs.insert(std::move(fullest));
+    }
+    return absl::OkStatus();
+  }
+
+  ExampleTask task() const override { return examples_.task(); }
+  int64_t num_examples() const override { return std::ssize(packs_); }
+  int64_t num_classes() const override { return examples_.num_classes(); }
+  VocabularyIds vocabulary() const override { return examples_.vocabulary(); }
+  absl::StatusOr<Example> ReadExample(int64_t pack) const override {
+    Example all;
+    for (const int32_t example : packs_[static_cast<size_t>(pack)]) {
+      ASSIGN_OR_RETURN(Example one, examples_.ReadExample(example));
+      std::move(one.parts.begin(), one.parts.end(), std::back_inserter(all.parts));
+      all.packed_ends.push_back(std::ssize(all.parts));
+    }
+    return all;
+  }
+
+ private:
+  const ExampleSource& examples_;
+  std::vector<std::vector<int32_t>> packs_;
+};
+
 absl::Status TooShort(const TextSource& text, const SamplingConfig& config, SampleKind kind,
                       int64_t num_lanes) {
   const int64_t most = Sampler::MostLanes(text, config, kind, num_lanes);
@@ -294,6 +344,12 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
     const ExampleSource& examples = *read;
     return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(read));
   }
+  if (kind == SampleKind::kExamples && config.pack_examples) {
+    auto packed = std::make_unique<PackedExamples>(*text.examples());
+    RETURN_IF_ERROR(packed->Pack(config.seq_len));
+    const ExampleSource& examples = *packed;
+    return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(packed));
+  }
   if (kind == SampleKind::kExamples) {
     const bool has_step_lengths =
         text.examples()->task() == ExampleTask::kGeneration && config.any_order.is_padded_by_step();
@@ -327,8 +383,8 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::CreateWhole(const TextSource& 
 }
 
 ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                               std::unique_ptr<const PassageWindows> windows, bool has_step_lengths)
-    : windows_(std::move(windows)),
+                               std::unique_ptr<const ExampleSource> made, bool has_step_lengths)
+    : made_(std::move(made)),
       examples_(examples),
       seed_(seed),
       num_lanes_(num_lanes),
@@ -393,6 +449,7 @@ absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_
   sample.vocabulary = examples.vocabulary();
   sample.example = read.window_of >= 0 ? read.window_of : example;
   sample.parts = std::move(read.parts);
+  sample.packed_ends = std::move(read.packed_ends);
   sample.label = read.label;
   sample.score = read.score;
   sample.answer_begin = read.answer_begin;
@@ -419,6 +476,7 @@ uint64_t SampleDigest(const TextSample& sample) {
     const int64_t example[] = {sample.example, sample.label};
     digest.Update({reinterpret_cast<const char*>(example), sizeof example});
     for (const std::vector<int32_t>& part : sample.parts) Update(digest, part);
+    if (!sample.packed_ends.empty()) Update(digest, sample.packed_ends);
   }
   if (!std::isnan(sample.score)) {
     digest.Update({reinterpret_cast<const char*>(&sample.score), sizeof sample.score});

@@ -24,7 +24,9 @@ class Sampler {
   // backwards what the first half reads forwards. Errors: InvalidArgument (config, num_lanes;
   // with kExamples, plain text); FailedPrecondition if the dataset is too short for that many lanes
   // (the message says how many would fit); those of PassageWindows; DataLoss. `text` (a Dataset)
-  // must outlive the sampler. With kExamples of kSpans the samples are the `windows` of passages.
+  // must outlive the sampler. With kExamples of kSpans the samples are the `windows` of passages,
+  // with config.pack_examples several examples, which are together by their lengths alone: the
+  // longest first, each in the fullest sequence that has room for it and an <eod>.
   static absl::StatusOr<std::unique_ptr<Sampler>> Create(const TextSource& text,
                                                          const SamplingConfig& config,
                                                          SampleKind kind, uint64_t seed,
@@ -69,11 +71,11 @@ class Sampler {
 // examples.
 class ExampleSampler : public Sampler {
  public:
-  // `examples` must outlive it, or be the `windows`; with has_step_lengths, which is for examples
-  // of generation, samples have step_lengths. REQUIRES num_lanes >= 1, 1 <= num_examples <
+  // `examples` must outlive it, or be what it is `made` of; with has_step_lengths, which is for
+  // examples of generation, samples have step_lengths. REQUIRES num_lanes >= 1, 1 <= num_examples <
   // 2^31.
   ExampleSampler(const ExampleSource& examples, uint64_t seed, int64_t num_lanes,
-                 std::unique_ptr<const PassageWindows> windows = nullptr,
+                 std::unique_ptr<const ExampleSource> made = nullptr,
                  bool has_step_lengths = false);
 
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
@@ -81,15 +83,13 @@ class ExampleSampler : public Sampler {
   // Steps that read every example, rounded up.
   int64_t steps_per_epoch() const override;
   int64_t num_examples() const override { return num_examples_; }
-  int64_t num_cut_answers() const override {
-    return windows_ == nullptr ? 0 : windows_->num_cut_answers();
-  }
+  int64_t num_cut_answers() const override { return examples_.num_cut_answers(); }
 
  private:
   int64_t ExampleAt(int64_t turn) const;
   absl::StatusOr<std::shared_ptr<const std::vector<PartLengths>>> StepLengths(int64_t step) const;
 
-  const std::unique_ptr<const PassageWindows> windows_;  // examples_, or null
+  const std::unique_ptr<const ExampleSource> made_;  // examples_, or null
   const ExampleSource& examples_;
   const uint64_t seed_;
   const int64_t num_lanes_;

@@ -20,6 +20,7 @@
 #include "core/objective/objective_traits.h"
 #include "core/train/evaluation/causal_walk.h"
 #include "core/train/evaluation/evaluator.h"
+#include "core/train/evaluation/task_data.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
@@ -229,6 +230,7 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
         absl::StrCat("'", subject.data_path,
                      "' is the dataset that the run was trained on: this is not a held-out loss"));
   }
+  if (!is_causal) WarnOfCutExamples(subject.config, *subject.data, subject.data_path);
   ASSIGN_OR_RETURN(const Measured measured, is_causal ? EvaluateCausally(options, subject, progress)
                                                       : EvaluateOwn(options, subject, progress));
   EvalJson report = {{"kind", "eval"},

@@ -247,7 +247,7 @@ other_classes() {
 # wrong_kind LINE HELD_OUT: text for what learns from examples, and the reverse, is refused before
 # anything is written.
 wrong_kind() {
-  local other=$work/generation says="has labelled examples of generation, but .* learns from plain text; set objective.name to masked_diffusion_sft, unilm_seq2seq or unilmv2_seq2seq"
+  local other=$work/generation says="has labelled examples of generation, but .* learns from plain text; set objective.name to gpt_sft, masked_diffusion_sft, unilm_seq2seq or unilmv2_seq2seq"
   [[ $2 != *examples* && $2 != */generation* ]] || other=$work/prose says="is plain text, but .* learns from labelled examples; make"
   compose "$1" "$other" train.steps=2
   expect_refused_in_a_line 65 "data.shards '$other': the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1

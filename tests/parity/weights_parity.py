@@ -49,6 +49,7 @@ CASES = {
     "a3 as released": ("a3-tiny", {**LLAMA, "model.ffn_residual": "normed"}),
     "qwen3": ("a3-tiny", {**LLAMA, "model.num_kv_heads": 1, "model.head_dim": 12, "model.qk_norm": "true"}),
     "t5's decoder bias": ("gpt-tiny", {**SHORT, "model.positions": "none", "model.position_bias": "t5_causal"}),
+    "gpt_sft": ("finetune/gpt-sft-tiny", LLAMA, "generation"),
     "gpt_finetuning": ("finetune/gpt-classify-tiny", {**SHORT, **LEARNED, "objective.num_classes": 3}, "classification"),
     "multiple choice": ("finetune/gpt-classify-tiny", {
         **SHORT, **LEARNED, "objective.num_classes": 3, "objective.task": "multiple_choice"}, "multiple_choice"),

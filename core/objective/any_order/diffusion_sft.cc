@@ -21,24 +21,9 @@ struct PromptAnswer {
   int64_t answer() const { return std::ssize(tokens) - prompt; }
 };
 
-// How much of an example stays.
-struct FittedParts {
-  int64_t source = 0;
-  int64_t answer = 0;     // of the target and one <eod>
-  bool is_whole = false;  // nothing of these two is cut
-
-  int64_t length() const { return source + answer; }
-};
-
-// The answer gives way only where both parts take more than half of the slots. What always fits is
-// one token of each.
-FittedParts FitParts(const PartLengths& parts, int64_t seq_len) {
-  const int64_t answer = parts.target + 1;
-  FittedParts fitted;
-  fitted.source = std::min(parts.source, std::max(seq_len - answer, seq_len / 2));
-  fitted.answer = std::min(answer, seq_len - fitted.source);
-  fitted.is_whole = fitted.answer == answer;
-  return fitted;
+// Of a prompt and an answer with one <eod>.
+FittedParts FitWithEod(const PartLengths& parts, int64_t seq_len) {
+  return FitParts({parts.source, parts.target + 1}, seq_len);
 }
 
 class MaskedDiffusionSft final : public AnyOrderObjective {
@@ -104,7 +89,7 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
         << sample.parts.size() << " parts of example " << sample.example;
     const std::vector<int32_t>& source = sample.parts[0];
     const std::vector<int32_t>& target = sample.parts[1];
-    FittedParts parts = FitParts({std::ssize(source), std::ssize(target)}, seq_len_);
+    FittedParts parts = FitWithEod({std::ssize(source), std::ssize(target)}, seq_len_);
     int64_t length = parts.length();
     if (config_.answer_padding == AnswerPadding::kSeqLen) length = seq_len_;
     if (config_.is_padded_by_step()) length = FitToStep(sample, parts);
@@ -129,7 +114,7 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
     if (config_.answer_padding == AnswerPadding::kRandomCut) {
       RandomStream random = StepDraws(sample);
       random.Uniform();  // the turn of the rates
-      most = FitParts(lanes[random.Below64(lanes.size())], seq_len_).answer;
+      most = FitWithEod(lanes[random.Below64(lanes.size())], seq_len_).answer;
     }
     const auto cut = [most](FittedParts fitted) {
       fitted.is_whole = fitted.is_whole && fitted.answer <= most;
@@ -138,7 +123,7 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
     };
     int64_t longest = 0;
     for (const PartLengths& lane : lanes)
-      longest = std::max(longest, cut(FitParts(lane, seq_len_)).length());
+      longest = std::max(longest, cut(FitWithEod(lane, seq_len_)).length());
     parts = cut(parts);
     return longest;
   }
@@ -158,10 +143,6 @@ class MaskedDiffusionSft final : public AnyOrderObjective {
 
 ObjectiveOrStatus MakeMaskedDiffusionSft(const ObjectiveSettings& settings) {
   RETURN_IF_ERROR(CheckMaskRates(settings.sampling.any_order));
-  if (settings.sampling.seq_len < 2) {
-    return InvalidArgument("sampling.seq_len is ", settings.sampling.seq_len,
-                           " but must be at least 2: a token of the prompt and one of the answer");
-  }
   return std::make_unique<MaskedDiffusionSft>(settings);
 }
 

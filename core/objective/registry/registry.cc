@@ -42,6 +42,8 @@ constexpr ObjectiveTraits kObjectives[] = {
      kPutsMask | kRemembers | kNextSentence},
     {"gpt", "gpt2 gpt_2 clm", kContiguous, MakeCausalLm, kDocuments, kTextAlone,
      kCausal | kSameLength},
+    {"gpt_sft", "sft causal_sft llama_sft qwen_sft", kExamples, MakeGptSft, kPacking, kTextAlone,
+     kCausal | kTurns},
     {"xlnet_finetuning", "", kExamples, MakeFineTuning, kPassages, kXlnetLayout, kTaskHead},
     {"bert_finetuning", "unilm_finetuning unilmv2_finetuning", kExamples, MakeFineTuning, kPassages,
      kBertLayout, kTaskHead},
@@ -89,6 +91,11 @@ void CheckTraits(const ObjectiveSettings& settings, FaultList& faults) {
   faults.Require(traits.has(kRemembers) || !settings.sampling.bidirectional,
                  absl::StrCat("sampling.bidirectional is true but must be false: ", traits.name,
                               " reads one way"));
+  const int64_t seq_len = settings.sampling.seq_len;
+  faults.Require(
+      seq_len >= 2 || !traits.Learns(ExampleTask::kGeneration),
+      absl::StrCat("sampling.seq_len is ", seq_len,
+                   " but must be at least 2: a token of the prompt and one of the answer"));
   if (!traits.has(kTaskHead)) return;
   const ExampleTask task = model.task.task;
   faults.Require(task != ExampleTask::kGeneration,

@@ -322,6 +322,7 @@ absl::StatusOr<std::unique_ptr<PeriodicEvaluator>> PeriodicEvaluator::Create(
                                        "all nodes must see the same files"));
   if (communicator.rank() == 0 && digest == training.dataset_digest)
     LogWarning("eval.shards is the training data: eval_loss is not a held-out loss");
+  if (communicator.rank() == 0) WarnOfCutExamples(config, *held_out->text_, config.eval.shards);
   return held_out;
 }
 

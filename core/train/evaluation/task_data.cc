@@ -1,9 +1,13 @@
 #include "core/train/evaluation/task_data.h"
 
+#include <algorithm>
+#include <numeric>
 #include <tuple>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/log.h"
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -58,6 +62,11 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
                                ", or make a dataset of text with `anyorder prep --input FILE`"));
   }
   if (!traits.has(ObjectiveTraits::kTaskHead)) {
+    if (examples->most_parts() > 2 && !traits.has(ObjectiveTraits::kTurns)) {
+      return Refuse(absl::StrCat("has conversations of several answers, but ", traits.name,
+                                 " reads one answer an example"),
+                    "prepare it without --whole-conversations, or set objective.name to gpt_sft");
+    }
     return traits.Learns(examples->task())
                ? absl::OkStatus()
                : Refuse(absl::StrCat(what, ", but ", traits.name, " generates text"),
@@ -99,6 +108,28 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
                   "training needs one for each; leave such examples out");
   }
   return absl::OkStatus();
+}
+
+void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
+                       const std::string& path) {
+  const data::StoredExamples* examples = dataset.examples();
+  if (examples == nullptr || examples->task() != ExampleTask::kGeneration) return;
+  // Special tokens of a sequence, or the <eod> that ends one.
+  const std::string layout = TraitsOf(config).layout.Of(2);
+  const int64_t added = std::max<int64_t>(1, std::count(layout.begin(), layout.end(), '<'));
+  const int64_t seq_len = config.sampling.seq_len;
+  int64_t cut = 0, lost = 0, tokens = 0;
+  for (int64_t i = 0; i < examples->num_examples(); ++i) {
+    const std::vector<int64_t> lengths = examples->Outline(i)->lengths;
+    const int64_t length = std::accumulate(lengths.begin(), lengths.end(), added);
+    tokens += length;
+    lost += std::max<int64_t>(0, length - seq_len);
+    cut += length > seq_len ? 1 : 0;
+  }
+  if (cut == 0) return;
+  LogWarning(absl::StrCat(cut, " of ", examples->num_examples(), " examples of '", path,
+                          "' are longer than sampling.seq_len=", seq_len, " and are cut: ", lost,
+                          " of ", tokens, " tokens are not read"));
 }
 
 absl::Status CheckSameClasses(const RunConfig& config, const data::DatasetIndex& held_out,

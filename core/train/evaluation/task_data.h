@@ -26,6 +26,11 @@ std::string LackingToken(const RunConfig& config, const data::VocabIds& ids);
 absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
                            TaskLabels labels);
 
+// Warns where sampling.seq_len cuts examples of generation: how many of `path`, and how many of
+// their tokens, with those that the objective adds, are not read.
+void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
+                       const std::string& path);
+
 // FailedPrecondition if the objective has a task head, both datasets have labelled examples and a
 // label's number is another class's in `held_out` than in `training`. `held_out_name` and
 // `training_name` are what messages call them, e.g. "eval.shards 'DIR'".

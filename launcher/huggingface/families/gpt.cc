@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kGptEmbedding[] = "transformer.word_embedding.weight";
 
-constexpr const char* kGptPretraining[] = {"gpt"};
+constexpr const char* kGptPretraining[] = {"gpt", "gpt_sft"};
 constexpr const char* kGptFinetuning[] = {"gpt_finetuning"};
 
 // Of other classes than the run's: multiple choice, sequence and token classification.

@@ -14,8 +14,8 @@ namespace anyorder::launcher {
 namespace {
 
 // Objectives whose network is the content stream alone: such a class has no query stream.
-constexpr const char* kLlamaObjectives[] = {"gpt", "causal_lm", "masked_diffusion",
-                                            "block_diffusion", "eso_lm"};
+constexpr const char* kLlamaObjectives[] = {
+    "gpt", "gpt_sft", "causal_lm", "masked_diffusion", "block_diffusion", "eso_lm"};
 
 // Those that read queries out, which begin as `query_embed` and are nobody's keys.
 constexpr const char* kA3Objectives[] = {"a3", "as_arm"};

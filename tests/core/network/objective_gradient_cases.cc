@@ -13,8 +13,8 @@ std::vector<GradientCase> AnyOrderCases() {
   ModelConfig model = SmallModel();
   SetKeys("positions = rope, rope_base = 50, segments = none", model);
   std::vector<GradientCase> cases;
-  for (const char* const name :
-       {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm", "masked_diffusion_sft"})
+  for (const char* const name : {"masked_diffusion", "block_diffusion", "eso_lm", "a3", "as_arm",
+                                 "masked_diffusion_sft", "gpt_sft"})
     cases.push_back(OneWayCase(name, name, model));
   cases[0].sampling.any_order.random_length_prob = 1;
   cases[1].model = WithDropout(cases[1].model);

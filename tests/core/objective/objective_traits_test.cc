@@ -183,6 +183,7 @@ TEST(ObjectiveTraitsTest, SystemsAndSpellingsMeanTheRegisteredName) {
       {"GPT", "gpt"},
       {"gpt-2", "gpt"},
       {"unilm-seq2seq", "unilm_seq2seq"},
+      {"SFT", "gpt_sft"},
   };
   for (const auto& [given, registered] : cases)
     EXPECT_EQ(ObjectiveNamed(given).value()->name, std::string(registered)) << given;

@@ -104,6 +104,39 @@ TEST(ExampleSamplerTest, SamplesCarryPartsLabelTagsAndIds) {
   }
 }
 
+// Every example is in one sequence, no sequence is too long but that of an example that is, and no
+// two would fit in one.
+TEST(ExampleSamplerTest, PackedSequencesHoldEveryExampleOnce) {
+  const MemoryExamples examples = MemoryExamples::Random(ExampleTask::kGeneration, 57, 4, 9, 8);
+  const ExampleText text(examples);
+  SamplingConfig config{.seq_len = 32, .bidirectional = false};
+  config.pack_examples = true;
+  const auto sampler = *Sampler::Create(text, config, SampleKind::kExamples, 5, 3);
+  EXPECT_EQ(sampler->steps_per_epoch(), (sampler->num_examples() + 2) / 3);
+  std::multiset<std::vector<std::vector<int32_t>>> found, expected;
+  std::vector<int64_t> lengths;
+  for (int64_t turn = 0; turn < sampler->num_examples(); ++turn) {
+    const TextSample sample = *sampler->Sample(turn % 3, turn / 3);
+    ASSERT_EQ(sample.packed_ends.back(), std::ssize(sample.parts));
+    int64_t begin = 0, slots = 0;
+    for (const int64_t end : sample.packed_ends) {
+      std::vector<std::vector<int32_t>> one(sample.parts.begin() + begin,
+                                            sample.parts.begin() + end);
+      for (const auto& part : one) slots += std::ssize(part);
+      ++slots;
+      found.insert(std::move(one));
+      begin = end;
+    }
+    EXPECT_TRUE(slots <= 32 || sample.packed_ends.size() == 1) << slots;
+    lengths.push_back(slots);
+  }
+  for (const Example& example : examples.examples) expected.insert(example.parts);
+  EXPECT_EQ(found, expected);
+  std::sort(lengths.begin(), lengths.end());
+  EXPECT_GT(lengths[0] + lengths[1], 32);
+  EXPECT_LT(sampler->num_examples(), 57);
+}
+
 TEST(ExampleSamplerTest, PlainTextIsRefused) {
   const MemoryText text = MemoryText::Random(1000, 8, 1);
   const SamplingConfig config{.bidirectional = false};

@@ -7,6 +7,7 @@
 
 #include "core/base/philox.h"
 #include "data/dataset/text_source.h"
+#include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
 
@@ -45,6 +46,16 @@ class MemoryExamples : public ExampleSource {
   int64_t classes = 2;
   bool is_old = false;
   std::vector<Example> examples;
+};
+
+// Text that consists of the examples.
+class ExampleText : public MemoryText {
+ public:
+  explicit ExampleText(const ExampleSource& examples) : examples_(examples) {}
+  const ExampleSource* examples() const override { return &examples_; }
+
+ private:
+  const ExampleSource& examples_;
 };
 
 }  // namespace anyorder::data

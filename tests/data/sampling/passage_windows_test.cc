@@ -183,16 +183,6 @@ TEST(PassageWindowsTest, AnswersThatNoWindowHoldsAreCountedOrRefused) {
       Fails(absl::IsInvalidArgument, "sampling.seq_len=7 is too short: the question of example 0"));
 }
 
-// Text that consists of the examples.
-class ExampleText : public MemoryText {
- public:
-  explicit ExampleText(const ExampleSource& examples) : examples_(examples) {}
-  const ExampleSource* examples() const override { return &examples_; }
-
- private:
-  const ExampleSource& examples_;
-};
-
 TEST(PassageWindowsTest, TheSamplerCountsWindows) {
   const MemoryExamples examples = Questions(30, false, 8);
   const ExampleText text(examples);

@@ -279,6 +279,49 @@ TEST_F(TaskDataTest, ObjectivesThatWriteSpecialTokensNeedThem) {
   }
 }
 
+// Conversations of 16 tokens in four parts, the last of 8 in two.
+TEST_F(TaskDataTest, ConversationsAreForObjectivesThatLearnAllTheirAnswers) {
+  data::TestExamples examples = data::TestExamples::Pairs(200);
+  examples.task = ExampleTask::kGeneration;
+  examples.classes.clear();
+  RunConfig config;
+  const auto with = [&](const char* name) {
+    config.objective.name = name;
+    examples.labels.assign(examples.examples.size(), -1);
+    examples.AddTo(folder_);
+    return Check(config);
+  };
+  EXPECT_EQ(with("masked_diffusion_sft"), absl::OkStatus());
+  std::vector<std::vector<data::TestExamples::Part>> whole;
+  for (size_t i = 0; i < examples.examples.size(); ++i) {
+    if (i % 2 == 0) whole.emplace_back();
+    for (const auto& part : examples.examples[i]) whole.back().push_back(part);
+  }
+  examples.examples = whole;
+  EXPECT_EQ(with("gpt_sft"), absl::OkStatus());
+  EXPECT_THAT(with("masked_diffusion_sft"),
+              Fails(absl::IsFailedPrecondition,
+                    "has conversations of several answers, but masked_diffusion_sft reads one "
+                    "answer an example; prepare it without --whole-conversations"));
+  // With an <eod> 17 slots, of which 16 are read.
+  config.objective.name = "gpt_sft";
+  const auto opened = data::Dataset::Open(folder_);
+  const auto told = [&](int64_t seq_len) {
+    config.sampling.seq_len = seq_len;
+    ::testing::internal::CaptureStderr();
+    WarnOfCutExamples(config, **opened, "chats");
+    return ::testing::internal::GetCapturedStderr();
+  };
+  const auto count = std::ssize(whole);
+  const int64_t long_ones = std::ssize(whole.back()) == 4 ? count : count - 1;
+  const int64_t tokens = 17 * long_ones + 9 * (count - long_ones);
+  EXPECT_EQ(told(17), "");
+  EXPECT_THAT(told(16),
+              ::testing::HasSubstr(absl::StrCat(
+                  long_ones, " of ", count, " examples of 'chats' are longer than ",
+                  "sampling.seq_len=16 and are cut: ", long_ones, " of ", tokens, " tokens")));
+}
+
 TEST_F(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
   EXPECT_TRUE(Check(Gpt()).ok());
   EXPECT_THAT(Check(Classifier()),
