@@ -30,8 +30,8 @@ absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
                             "; give its training data, or their tokenizer, with --vocab");
 }
 
-// Where the run's vocabulary is: named by the user, beside imported weights, or in the dataset that
-// it trains on.
+// Where the run's vocabulary is: named by the user, beside imported weights, also those that
+// adapters were trained beside, or in the dataset that it trains on.
 absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
                                                const RunConfig& config,
                                                const TrainMetadata& saved) {
@@ -40,7 +40,7 @@ absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
     ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(options.vocab, saved));
     return found;
   }
-  const ImportedRun imported(options.run_dir);
+  const ImportedRun imported = ImportOfExport(options.run_dir, config);
   const std::string kept = imported.exists() ? imported.tokenizer() : "";
   if (!kept.empty()) {
     absl::StatusOr<data::DatasetVocabulary> own = ReadMatching(kept, saved);
