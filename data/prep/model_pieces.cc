@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/check.h"
+#include "core/base/varint.h"
 
 namespace anyorder::data {
 namespace {
@@ -29,19 +30,19 @@ class MessageReader {
 
   bool Next() {
     from_ = rest_;
-    const std::optional<uint64_t> tag = Varint();
+    const std::optional<uint64_t> tag = TakeVarint(rest_);
     if (!tag) return false;
     field_ = *tag >> 3;
     varint_ = 0;
     bytes_ = {};
     switch (*tag & 7) {
       case kVarint: {
-        const std::optional<uint64_t> value = Varint();
+        const std::optional<uint64_t> value = TakeVarint(rest_);
         varint_ = value.value_or(0);
         return value.has_value();
       }
       case kLengthDelimited: {
-        const std::optional<uint64_t> size = Varint();
+        const std::optional<uint64_t> size = TakeVarint(rest_);
         return size && Take(*size);
       }
       case kFixed64: return Take(8);
@@ -63,16 +64,6 @@ class MessageReader {
     rest_.remove_prefix(size);
     return true;
   }
-  std::optional<uint64_t> Varint() {
-    uint64_t value = 0;
-    for (int shift = 0; shift < 64 && !rest_.empty(); shift += 7) {
-      const auto byte = static_cast<uint8_t>(rest_[0]);
-      rest_.remove_prefix(1);
-      value |= uint64_t{byte & 0x7Fu} << shift;
-      if (byte < 0x80) return value;
-    }
-    return std::nullopt;
-  }
 
   absl::string_view rest_;
   absl::string_view from_;  // rest_ when Next began
@@ -80,11 +71,6 @@ class MessageReader {
   uint64_t varint_ = 0;
   absl::string_view bytes_;
 };
-
-void AppendVarint(uint64_t value, std::string& out) {
-  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
-  out.push_back(static_cast<char>(value));
-}
 
 // Whether the piece is a normal one of several characters.
 bool MayGo(absl::string_view piece) {
@@ -129,8 +115,8 @@ std::string SpecFor(absl::string_view spec, uint64_t size) {
       out.append(reader.raw().data(), reader.raw().size());
       continue;
     }
-    AppendVarint(kSpecVocabSize << 3 | kVarint, out);
-    AppendVarint(size, out);
+    AppendVarint(out, kSpecVocabSize << 3 | kVarint);
+    AppendVarint(out, size);
   }
   return out;
 }
@@ -178,8 +164,8 @@ std::string BestPieces(const std::string& model, uint64_t size) {
       continue;
     }
     const std::string spec = SpecFor(reader.bytes(), size);
-    AppendVarint(kTrainerSpec << 3 | kLengthDelimited, out);
-    AppendVarint(spec.size(), out);
+    AppendVarint(out, kTrainerSpec << 3 | kLengthDelimited);
+    AppendVarint(out, spec.size());
     out.append(spec);
   }
   return out;

@@ -13,6 +13,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/base/varint.h"
 
 namespace anyorder {
 namespace {
@@ -31,11 +32,6 @@ void AppendRaw(std::string& out, T value) {
 uint32_t MaskedCrc(absl::string_view data) {
   const uint32_t crc = Crc32c(data.data(), static_cast<int64_t>(data.size()));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
-}
-
-void AppendVarint(std::string& out, uint64_t value) {
-  for (; value >= 0x80; value >>= 7) out += static_cast<char>(value | 0x80);
-  out += static_cast<char>(value);
 }
 
 // Protobuf wire types: 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
