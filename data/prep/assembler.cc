@@ -1,14 +1,12 @@
 #include "data/prep/assembler.h"
 
-#include <cstring>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/check.h"
-#include "core/base/digest.h"
 #include "core/base/status.h"
-#include "data/dataset/shard_format.h"
+#include "core/base/varint.h"
 #include "data/prep/shard_writer.h"
 
 namespace anyorder::data {
@@ -38,15 +36,14 @@ class Decider {
     if (counter_.Begins(part)) {
       Decide();
       has_document_ = true;
-      document_ = part;
-    } else {
-      document_.num_tokens += part.num_tokens;
-      document_.num_sentences += part.num_sentences;
-      document_.stats.Append(part.stats);
-      was_joined_ = true;
+      num_sentences_ = 0;
+      stats_ = DocumentStats();
     }
+    num_sentences_ += part.num_sentences;
     // Only parts that are no whole documents come unjudged.
-    was_joined_ |= !part.is_closed || part.is_continuation;
+    was_judged_ = part.is_whole();
+    if (!was_judged_) stats_.Append(part.stats);
+    hash_ = part.hash;
   }
 
   void Finish() {
@@ -57,28 +54,28 @@ class Decider {
  private:
   void Decide() {
     if (!std::exchange(has_document_, false)) return;
-    const bool keep = Judge(std::exchange(was_joined_, false));
+    if (!was_judged_) hash_ = stats_.Hash();
+    const bool keep = Judge();
     decisions_.keep.push_back(keep);
     if (!keep) return;
-    const Digest128 hash = document_.stats.Hash();
-    const uint64_t words[2] = {hash.lo, hash.hi};
+    const uint64_t words[2] = {hash_.lo, hash_.hi};
     corpus_.Update({reinterpret_cast<const char*>(words), sizeof words});
     ++decisions_.num_documents;
-    decisions_.num_sentences += document_.num_sentences;
+    decisions_.num_sentences += num_sentences_;
   }
 
-  bool Judge(bool was_joined) {
-    if (document_.stats.totals.lines == 0) return false;
-    const Verdict verdict = was_joined ? document_.stats.Judge(options_.filter) : Verdict::kKeep;
+  bool Judge() {
+    if (!was_judged_ && stats_.totals.lines == 0) return false;
+    const Verdict verdict = was_judged_ ? Verdict::kKeep : stats_.Judge(options_.filter);
     if (verdict != Verdict::kKeep) {
       ++decisions_.totals.verdicts[static_cast<int>(verdict)];
       return false;
     }
-    if (document_.num_tokens == 0) {
+    if (num_sentences_ == 0) {
       ++decisions_.num_empty;
       return false;
     }
-    if (options_.drop_duplicates && !seen_.insert(document_.stats.Hash()).second) {
+    if (options_.drop_duplicates && !seen_.Insert(hash_)) {
       ++decisions_.totals.duplicates;
       return false;
     }
@@ -88,10 +85,13 @@ class Decider {
   const UnitOptions& options_;
   AssemblyDecisions& decisions_;
   DocumentCounter counter_;
-  DocumentPart document_;  // the one being joined
+  // The document that is being joined:
   bool has_document_ = false;
-  bool was_joined_ = false;
-  absl::flat_hash_set<Digest128> seen_;
+  bool was_judged_ = false;
+  uint64_t num_sentences_ = 0;
+  DocumentStats stats_;  // unless it was judged
+  Digest128 hash_;
+  DigestSet seen_;
   StreamingDigest corpus_;
 };
 
@@ -105,34 +105,35 @@ void AddCounts(const UnitCounts& counts, UnitCounts& totals) {
 
 absl::Status CopySentences(absl::Span<const char> stored, uint64_t token_bytes,
                            ShardWriter& shards) {
-  while (!stored.empty()) {
-    uint32_t count = 0;
-    ANYORDER_CHECK(stored.size() >= sizeof count) << "sentence header cut";
-    std::memcpy(&count, stored.data(), sizeof count);
-    stored.remove_prefix(sizeof count);
-    ANYORDER_CHECK(stored.size() >= count * token_bytes) << "sentence cut, count=" << count;
-    RETURN_IF_ERROR(shards.AddSentence(stored.first(count * token_bytes)));
-    stored.remove_prefix(count * token_bytes);
+  absl::string_view rest(stored.data(), stored.size());
+  while (!rest.empty()) {
+    const uint64_t bytes = TakeVarint(rest).value_or(0) * token_bytes;
+    ANYORDER_CHECK(bytes > 0 && bytes <= rest.size()) << "sentence cut, bytes=" << bytes;
+    RETURN_IF_ERROR(shards.AddSentence({rest.data(), bytes}));
+    rest.remove_prefix(bytes);
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>& unit_paths,
-                                                  const UnitOptions& options) {
+absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<Digest128>& keys,
+                                                  UnitFiles& units, const UnitOptions& options) {
   AssemblyDecisions decisions;
   Decider decider(options, decisions);
-  for (const std::string& path : unit_paths) {
-    ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/true));
-    AddCounts(unit.counts(), decisions.totals);
-    for (const DocumentPart& part : unit.parts()) decider.Add(part);
+  for (const Digest128& key : keys) {
+    ASSIGN_OR_RETURN(const UnitCounts counts,
+                     units.Read(key, /*verify=*/true, [&](const DocumentPart& part) {
+                       decider.Add(part);
+                       return absl::OkStatus();
+                     }));
+    AddCounts(counts, decisions.totals);
   }
   decider.Finish();
   return decisions;
 }
 
-absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
+absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<Digest128>& keys, UnitFiles& units,
                                           const AssemblyDecisions& decisions,
                                           const std::string& directory, DatasetIndex index,
                                           const std::vector<bool>& is_start_piece) {
@@ -144,17 +145,16 @@ absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_p
   uint64_t next_document = 0;
   bool is_kept = false;
   bool needs_end = false;  // a kept document waits for its <eod>
-  for (const std::string& path : unit_paths) {
-    ASSIGN_OR_RETURN(const WorkUnit unit, WorkUnit::Open(path, /*verify=*/false));
-    for (const DocumentPart& part : unit.parts()) {
-      if (counter.Begins(part)) {
-        if (std::exchange(needs_end, false)) RETURN_IF_ERROR(shards.EndDocument());
-        is_kept = decisions.keep[next_document++];
-        needs_end = is_kept;
-      }
-      if (!is_kept) continue;
-      RETURN_IF_ERROR(CopySentences(unit.sentences(part), token_bytes, shards));
+  const auto write = [&](const DocumentPart& part) -> absl::Status {
+    if (counter.Begins(part)) {
+      if (std::exchange(needs_end, false)) RETURN_IF_ERROR(shards.EndDocument());
+      is_kept = decisions.keep[next_document++];
+      needs_end = is_kept;
     }
+    return is_kept ? CopySentences(part.sentences, token_bytes, shards) : absl::OkStatus();
+  };
+  for (const Digest128& key : keys) {
+    RETURN_IF_ERROR(units.Read(key, /*verify=*/false, write).status());
   }
   if (needs_end) RETURN_IF_ERROR(shards.EndDocument());
   return shards.Finish();

@@ -2,9 +2,8 @@
 // duplicates go, shards are written.
 //
 // Two passes over the units. The first reads only their tables: it decides which documents stay,
-// which gives the corpus digest that every shard carries. The second copies tokens. Memory: 16
-// bytes and some (at most 40) for each distinct document, to find duplicates, plus one bit a
-// document, one unit's table and one shard.
+// which gives the corpus digest that every shard carries. The second copies tokens. Memory: at most
+// 40 bytes for each distinct document, to find duplicates, one bit a document, and one shard.
 
 #pragma once
 
@@ -14,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/digest.h"
 #include "data/dataset/dataset_index.h"
 #include "data/prep/work_unit.h"
 
@@ -28,13 +28,13 @@ struct AssemblyDecisions {
   std::string corpus_digest;
 };
 
-// First pass. Checks every unit's digest.
-absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<std::string>& unit_paths,
-                                                  const UnitOptions& options);
+// First pass, over the units with these keys, in order. Checks every unit's digest.
+absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<Digest128>& keys,
+                                                  UnitFiles& units, const UnitOptions& options);
 
 // Second pass. Writes shards to `directory`, and returns `index` (StartIndex) with what
 // they hold. `is_start_piece` is indexed by id.
-absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<std::string>& unit_paths,
+absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<Digest128>& keys, UnitFiles& units,
                                           const AssemblyDecisions& decisions,
                                           const std::string& directory, DatasetIndex index,
                                           const std::vector<bool>& is_start_piece);

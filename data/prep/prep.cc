@@ -147,12 +147,17 @@ class Preparation {
     UnitRange range;
   };
 
+  // Whether this run goes by the plan of an earlier one.
+  bool IsPlanned() const {
+    return options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
+  }
   // Hugging Face's tokenizer encodes documents as they are written, in processes of Python.
   bool IsAsWritten() const { return given_ && given_->is_hugging_face(); }
 
   absl::Status FindFiles() {
     ASSIGN_OR_RETURN(InputFiles found, FindInputFiles(options_.inputs, SearchOf(options_)));
     files_ = std::move(found.files);
+    for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
     summary_.files_read = files_.size();
     summary_.left_out = std::move(found.left_out);
     // At once: the rest may take hours.
@@ -172,14 +177,14 @@ class Preparation {
   }
 
   absl::Status Work() {
-    const bool is_planned = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
-    RETURN_IF_ERROR(is_planned ? LoadScan() : Scan());
+    RETURN_IF_ERROR(IsPlanned() ? LoadScan() : Scan());
     RETURN_IF_ERROR(BindPlan());
     summary_.text_bytes = text_bytes_;
     summary_.workers = options_.workers;
     summary_.num_units = UnitsOfPart().size();
     if (!staging_->IsPublished()) {
       RETURN_IF_ERROR(ObtainModel());
+      RETURN_IF_ERROR(FindFinished());
       if (options_.part == PrepPart::kPlan) return absl::OkStatus();
       if (options_.part == PrepPart::kMerge) {
         RETURN_IF_ERROR(CheckSlices());
@@ -199,21 +204,20 @@ class Preparation {
 
   // Gives up the staging folder after a failure if it holds nothing that took time.
   void ForgetEmptyWork() {
-    // Others may work on it, or it waits for them.
-    const bool is_shared = options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge;
     const bool has_trained_model = !given_ && staging_->Exists(staging_->ModelPath());
-    const bool has_work = has_trained_model || staging_->HasUnits() || staging_->IsPublished();
-    if ((has_work || is_shared) && !is_hopeless_) return;
+    const auto units = staging_->UnitPaths();
+    const bool has_work =
+        has_trained_model || !units.ok() || !units->empty() || staging_->IsPublished();
+    // Others may work on what is planned, or it waits for them.
+    if ((has_work || IsPlanned()) && !is_hopeless_) return;
     // The error that led here matters more than one of the clean-up.
     staging_->Remove().IgnoreError();
   }
 
   absl::Status Scan() {
-    for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
-    const uint64_t unit_bytes = UnitBytes(stored_bytes_);
     ProgressLine progress("scan", stored_bytes_, options_.quiet);
     const auto scan_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], unit_bytes, done));
+      ASSIGN_OR_RETURN(const ScannedFile scan, ScanFile(files_[i], done));
       return SerializeScan(scan);
     };
     ASSIGN_OR_RETURN(const std::vector<std::string> scans,
@@ -266,10 +270,13 @@ class Preparation {
     } else {
       identity.options["vocab"] = DigestOf(given_->bytes).Hex();
     }
-    for (size_t i = 0; i < files_.size(); ++i)
-      identity.inputs.push_back({.path = files_[i].path, .digest = file_digests_[i]});
+    identity.inputs = file_digests_;
     summary_.resumed = staging_->has_plan();
-    RETURN_IF_ERROR(staging_->BindPlan(identity));
+    ASSIGN_OR_RETURN(has_other_input_, staging_->BindPlan(identity, /*may_change=*/!IsPlanned()));
+    // What else a unit depends on; not how shards are cut.
+    identity.options.erase("invalid_utf8");
+    identity.options.erase("shard_tokens");
+    encoding_ = absl::StrJoin(identity.options, "\n", absl::PairFormatter("="));
     // Only now: another plan's slices must find theirs as it was.
     return scan_for_slices_.empty() ? absl::OkStatus()
                                     : WriteFileAtomically(staging_->ScanPath(), scan_for_slices_);
@@ -299,37 +306,53 @@ class Preparation {
     return absl::OkStatus();
   }
 
-  // The chance of a line of the sampled units to be in the sample, so that it is as large as asked
-  // for.
-  double SampledFraction(const std::vector<size_t>& sampled) const {
-    if (text_bytes_ == 0) return 1.0;
-    uint64_t all = 0, chosen = 0;
-    for (const Unit& unit : units_) all += unit.range.end - unit.range.begin;
-    for (const size_t i : sampled) chosen += units_[i].range.end - units_[i].range.begin;
-    const double fraction =
-        static_cast<double>(options_.vocab_sample_bytes) / static_cast<double>(text_bytes_);
-    return sampled.size() == units_.size()
-               ? fraction
-               : fraction * static_cast<double>(all) / static_cast<double>(chosen);
+  // The part of all stored bytes that these units are.
+  double ShareOf(const std::vector<size_t>& units) const {
+    uint64_t bytes = 0;
+    for (const size_t i : units) bytes += units_[i].range.end - units_[i].range.begin;
+    return static_cast<double>(bytes) / static_cast<double>(stored_bytes_);
+  }
+
+  // Neighbours together, until there is enough for a file of its own.
+  std::vector<std::vector<size_t>> Batches(const std::vector<size_t>& units) const {
+    std::vector<std::vector<size_t>> batches;
+    uint64_t bytes = 0;
+    for (const size_t i : units) {
+      const uint64_t more = units_[i].range.end - units_[i].range.begin;
+      if (batches.empty() || bytes + more > BatchBytes(stored_bytes_)) {
+        batches.emplace_back();
+        bytes = 0;
+      }
+      batches.back().push_back(i);
+      bytes += more;
+    }
+    return batches;
   }
 
   absl::StatusOr<std::string> TrainModel() {
     const std::vector<size_t> sampled =
         UnitsToSample(units_.size(), text_bytes_, options_.vocab_sample_bytes);
-    const double fraction = SampledFraction(sampled);
-    const auto sample_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      const Unit& unit = units_[i];
-      RETURN_IF_ERROR(SampleUnit(files_[unit.file], unit.range, options_.text, fraction,
-                                 staging_->SamplePath(i), done));
+    const double text_bytes = static_cast<double>(text_bytes_) * ShareOf(sampled);
+    // The chance of a line, so that the sample is as large as asked for.
+    const double fraction =
+        text_bytes > 0 ? static_cast<double>(options_.vocab_sample_bytes) / text_bytes : 1.0;
+    const std::vector<std::vector<size_t>> batches = Batches(sampled);
+    const auto sample_one = [&](size_t batch, uint64_t* done) -> absl::StatusOr<std::string> {
+      ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> out,
+                       AtomicFile::Create(FileSystem::Posix(), staging_->SamplePath(batch)));
+      for (const size_t i : batches[batch]) {
+        RETURN_IF_ERROR(SampleUnit(files_[units_[i].file], units_[i].range, options_.text, fraction,
+                                   *out, done));
+      }
+      RETURN_IF_ERROR(out->Commit());
       return std::string();
     };
     {
-      // Units are alike in size.
-      const uint64_t expected = text_bytes_ / std::max<size_t>(1, units_.size()) * sampled.size();
-      ProgressLine progress("sample", expected, options_.quiet);
-      RETURN_IF_ERROR(RunInWorkers(options_.workers, sampled, sample_one, [&](uint64_t bytes) {
-                        progress.Update(bytes);
-                      }).status());
+      ProgressLine progress("sample", static_cast<uint64_t>(text_bytes), options_.quiet);
+      RETURN_IF_ERROR(
+          RunInWorkers(options_.workers, AllOf(batches.size()), sample_one, [&](uint64_t bytes) {
+            progress.Update(bytes);
+          }).status());
     }
     // In a process of its own, so that its memory, 25 times the sample, is given back before
     // encoding.
@@ -341,8 +364,8 @@ class Preparation {
         while (!sample.is_open() || !std::getline(sample, sentence)) {
           sample.close();
           sample.clear();
-          if (next == sampled.size()) return false;
-          sample.open(staging_->SamplePath(sampled[next++]), std::ios::binary);
+          if (next == batches.size()) return false;
+          sample.open(staging_->SamplePath(next++), std::ios::binary);
         }
         is_empty = false;
         return true;
@@ -360,23 +383,52 @@ class Preparation {
                 static_cast<unsigned long long>(options_.vocabulary.size));
     }
     ASSIGN_OR_RETURN(const std::vector<std::string> models, RunInWorkers(1, {0}, train, nullptr));
-    for (const size_t i : sampled) ::unlink(staging_->SamplePath(i).c_str());
+    for (size_t i = 0; i < batches.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
     return models[0];
   }
 
   std::vector<size_t> UnitsOfPart() const {
     if (options_.part != PrepPart::kSlice) return AllOf(units_.size());
     // In turn, not in blocks: neighbours are alike, and a slow file is shared by all.
+    const std::vector<std::vector<size_t>> batches = Batches(AllOf(units_.size()));
     std::vector<size_t> units;
-    for (size_t i = options_.slice - 1; i < units_.size(); i += options_.num_slices)
-      units.push_back(i);
+    for (size_t i = options_.slice - 1; i < batches.size(); i += options_.num_slices)
+      units.insert(units.end(), batches[i].begin(), batches[i].end());
     return units;
+  }
+
+  // Which units are finished. A unit is known by its bytes and all else that shapes it, whatever
+  // its file is called.
+  absl::Status FindFinished() {
+    absl::StrAppend(&encoding_, "\n", vocabulary_.Digest(), " ", vocabulary_.size);
+    for (const auto& [index, range] : units_) {
+      const InputFile& file = files_[index];
+      keys_.push_back(DigestOf(absl::StrCat(
+          encoding_, "\n", range.digest, " ", static_cast<int>(file.kind), " ",
+          static_cast<int>(file.compression), " ", range.is_file_start, range.is_file_end)));
+    }
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths, staging_->UnitPaths());
+    RETURN_IF_ERROR(finished_.Add(paths));
+    if (!has_other_input_ || finished_.empty() || options_.quiet) return absl::OkStatus();
+    const auto kept = std::count_if(keys_.begin(), keys_.end(),
+                                    [this](const Digest128& key) { return finished_.Has(key); });
+    std::fprintf(stderr,
+                 "the input has changed since the unfinished work began: %td of %zu units are "
+                 "kept%s\n",
+                 kept, keys_.size(),
+                 kept > 0 || given_ ? ""
+                                    : "; the vocabulary is trained on the input: where it changes, "
+                                      "too, none can be (--vocab gives a fixed one)");
+    return absl::OkStatus();
   }
 
   absl::Status CheckSlices() const {
     std::map<size_t, size_t> missing;  // units by slice
-    for (size_t i = 0; i < units_.size(); ++i)
-      if (!staging_->Exists(staging_->UnitPath(i))) ++missing[i % options_.num_slices + 1];
+    const std::vector<std::vector<size_t>> batches = Batches(AllOf(units_.size()));
+    for (size_t batch = 0; batch < batches.size(); ++batch) {
+      for (const size_t i : batches[batch])
+        if (!finished_.Has(keys_[i])) ++missing[batch % options_.num_slices + 1];
+    }
     if (missing.empty()) return absl::OkStatus();
     constexpr size_t kMostNamed = 8;
     std::vector<std::string> names;
@@ -392,46 +444,52 @@ class Preparation {
         missing.size() > 1 ? " and the others, then merge again" : ", then merge again");
   }
 
-  // In a worker.
-  absl::Status EncodeOne(const Unit& unit, const std::string& out_path, uint64_t* done) {
-    const InputFile& file = files_[unit.file];
-    if (!IsAsWritten())
-      return EncodeUnit(file, unit.range, options_.text, *tokenizer_, out_path, done);
-    // One for all units of the worker; it ends with it.
-    if (process_ == nullptr) {
+  // In a worker: encodes units into a file, whose path it returns. Those before a bad one are kept.
+  absl::StatusOr<std::string> EncodeBatch(const std::vector<size_t>& units, uint64_t* done) {
+    // One for all batches of the worker; it ends with it.
+    if (IsAsWritten() && process_ == nullptr) {
       ASSIGN_OR_RETURN(process_,
                        TokenizerProcess::Start(options_.tokenizer_script, staging_->ModelPath()));
     }
-    return EncodeUnitAsWritten(file, unit.range, options_.text, *process_, vocabulary_.size,
-                               out_path, done);
+    const UnitEncoder encoder{tokenizer_ ? &*tokenizer_ : nullptr, process_.get(),
+                              vocabulary_.size};
+    const std::string path = staging_->NewUnitPath(units.front());
+    ASSIGN_OR_RETURN(auto file, AtomicFile::Create(FileSystem::Posix(), path));
+    UnitWriter writer(std::move(file), TokenBytes(vocabulary_.size));
+    absl::Status status;
+    for (size_t i = 0; i < units.size() && status.ok(); ++i) {
+      const auto& [index, range] = units_[units[i]];
+      const auto counts = EncodeUnit(files_[index], range, options_.text, encoder, writer, done);
+      status = counts.ok() ? writer.EndUnit(keys_[units[i]], *counts) : counts.status();
+    }
+    status.Update(writer.Commit());
+    if (!status.ok()) return status;
+    return path;
   }
 
   absl::Status EncodeUnits() {
     std::vector<size_t> missing;
-    for (const size_t i : UnitsOfPart()) {
-      if (!staging_->Exists(staging_->UnitPath(i))) missing.push_back(i);
-    }
-    const auto encode_one = [&](size_t i, uint64_t* done) -> absl::StatusOr<std::string> {
-      RETURN_IF_ERROR(EncodeOne(units_[i], staging_->UnitPath(i), done));
-      return std::string();
-    };
-    // Units are alike in size, so their share of the whole estimates what is left to do.
-    const uint64_t expected = units_.empty() ? 0 : text_bytes_ / units_.size() * missing.size();
-    ProgressLine progress("encode", expected, options_.quiet);
+    for (const size_t i : UnitsOfPart())
+      if (!finished_.Has(keys_[i])) missing.push_back(i);
+    const std::vector<std::vector<size_t>> batches = Batches(missing);
+    const auto encode_one = [&](size_t i, uint64_t* done) { return EncodeBatch(batches[i], done); };
+    const double expected = static_cast<double>(text_bytes_) * ShareOf(missing);
+    ProgressLine progress("encode", static_cast<uint64_t>(expected), options_.quiet);
     const auto on_progress = [&](uint64_t bytes) {
       summary_.encoded_bytes = bytes;
       progress.Update(bytes);
     };
-    RETURN_IF_ERROR(RunInWorkers(options_.workers, missing, encode_one, on_progress).status());
+    ASSIGN_OR_RETURN(
+        const std::vector<std::string> paths,
+        RunInWorkers(options_.workers, AllOf(batches.size()), encode_one, on_progress));
     summary_.encode_seconds = progress.Seconds();
     summary_.units_encoded = missing.size();
-    return absl::OkStatus();
+    return finished_.Add(paths);
   }
 
   absl::Status Assemble() {
-    std::vector<std::string> paths;
-    for (size_t i = 0; i < units_.size(); ++i) paths.push_back(staging_->UnitPath(i));
-    ASSIGN_OR_RETURN(const AssemblyDecisions decisions, DecideDocuments(paths, options_.text));
+    ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
+                     DecideDocuments(keys_, finished_, options_.text));
     std::map<std::string, uint64_t> counts{
         {"text_bytes", decisions.totals.text.bytes},
         {"documents_kept", decisions.num_documents},
@@ -452,10 +510,11 @@ class Preparation {
       return absl::DataLossError(NoneLeft(read, counts));
     }
     RETURN_IF_ERROR(StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
-    ASSIGN_OR_RETURN(DatasetIndex index, WriteDataset(paths, decisions, staging_->OutFolder(),
-                                                      StartIndex(vocabulary_, options_.shard_tokens,
-                                                                 decisions.corpus_digest),
-                                                      vocabulary_.is_start_piece));
+    ASSIGN_OR_RETURN(
+        DatasetIndex index,
+        WriteDataset(keys_, finished_, decisions, staging_->OutFolder(),
+                     StartIndex(vocabulary_, options_.shard_tokens, decisions.corpus_digest),
+                     vocabulary_.is_start_piece));
     index.settings = Settings(options_, IsAsWritten());
     index.counts = std::move(counts);
     return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
@@ -480,7 +539,11 @@ class Preparation {
   std::vector<InputFile> files_;
   std::vector<std::string> file_digests_;
   std::vector<Unit> units_;
-  std::string scan_for_slices_;  // kPlan only
+  std::string scan_for_slices_;   // kPlan only
+  bool has_other_input_ = false;  // than the unfinished work that was found
+  std::string encoding_;          // what shapes units besides their text
+  std::vector<Digest128> keys_;   // of units_
+  UnitFiles finished_;
   uint64_t stored_bytes_ = 0;
   uint64_t text_bytes_ = 0;
   std::optional<Staging> staging_;

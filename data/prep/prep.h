@@ -1,9 +1,10 @@
 // anyorder-prep as a function: text files in, a dataset directory (FORMAT.md) out.
 //
 // Phases: scan (digest and cut the input), vocabulary (sample, train; or load), encode (workers,
-// one work unit at a time), assemble (documents kept, shards), publish (rename into place,
+// some work units at a time), assemble (documents kept, shards), publish (rename into place,
 // dataset.json last). All but the last write to OUTPUT/.anyorder-prep. Each finished unit is
-// durable, so the same command resumes after any crash; changed input or options are refused.
+// durable and known by its text, so the same command resumes after any crash, and after repairs of
+// the input; other options are refused.
 //
 // The work may be split over machines that share a file system: one plans (scan, vocabulary), any
 // number encode slices of the units, in any order or at once, one merges (assemble, publish). The
@@ -44,7 +45,7 @@ struct PrepOptions {
   bool quiet = false;  // no progress on stderr
   PrepPart part = PrepPart::kAll;
   uint64_t slice =
-      0;  // kSlice: 1 to num_slices; encodes the units i with i % num_slices == slice - 1
+      0;  // kSlice: 1 to num_slices; encodes the batches i with i % num_slices == slice - 1
   uint64_t num_slices = 0;  // kSlice, kMerge
 };
 
@@ -68,7 +69,8 @@ struct PrepSummary {
 
 // Errors, besides those of the parts:
 //   AlreadyExists: the output directory holds something else, or another run works on it;
-//   InvalidArgument: other options than the unfinished run's; FailedPrecondition: other input;
+//   InvalidArgument: other options than the unfinished run's; FailedPrecondition: other input than
+//   was planned for a slice or merge, or is published already;
 //   DataLoss: no document is left to write; FailedPrecondition: a slice before the plan, or a merge
 //   before all slices (the message names
 //   those that are missing). Nothing that was there before is changed or removed.

@@ -186,15 +186,13 @@ class InputFinder {
 // Collects cuts while a plain file streams by.
 class Cutter {
  public:
-  explicit Cutter(uint64_t unit_bytes) : unit_bytes_(unit_bytes) {}
-
   void Consume(std::string_view bytes) {
     while (!bytes.empty()) {
-      const uint64_t wanted = current_.begin + unit_bytes_;
+      const uint64_t wanted = current_.begin + kUnitBytes;
       size_t take = bytes.size();
       bool cuts = false;
       if (offset_ + bytes.size() >= wanted) {
-        // The unit ends after the first line end that leaves it at least unit_bytes long.
+        // The unit ends after the first line end that leaves it at least kUnitBytes long.
         const size_t from = offset_ + 1 < wanted ? static_cast<size_t>(wanted - 1 - offset_) : 0;
         const size_t newline = bytes.find('\n', from);
         cuts = newline != std::string_view::npos;
@@ -211,10 +209,6 @@ class Cutter {
 
   std::vector<UnitRange> Finish() {
     if (offset_ > current_.begin) Cut();
-    for (UnitRange& unit : units_) {
-      unit.is_file_start = &unit == &units_.front();
-      unit.is_file_end = &unit == &units_.back();
-    }
     return std::move(units_);
   }
 
@@ -228,7 +222,6 @@ class Cutter {
     current_.first_line = next_line_;
   }
 
-  uint64_t unit_bytes_;
   uint64_t offset_ = 0;
   uint64_t next_line_ = 1;
   UnitRange current_;
@@ -263,8 +256,8 @@ std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out) {
   return lines;
 }
 
-uint64_t UnitBytes(uint64_t total_stored_bytes) {
-  return std::clamp<uint64_t>(total_stored_bytes / 512, 1 << 20, 64 << 20);
+uint64_t BatchBytes(uint64_t total_stored_bytes) {
+  return std::clamp<uint64_t>(total_stored_bytes / 512, kUnitBytes, 64 << 20);
 }
 
 std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_t sample_bytes) {
@@ -276,12 +269,11 @@ std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_
   return units;
 }
 
-absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
-                                     uint64_t* progress) {
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t* progress) {
   ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes,
                                                file.max_window));
   ScannedFile scan;
-  Cutter cutter(unit_bytes);
+  Cutter cutter;
   std::vector<char> buffer(256 << 10);
   while (true) {
     ASSIGN_OR_RETURN(const size_t got, source->Read(buffer.data(), buffer.size()));
@@ -302,8 +294,7 @@ absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
 std::string SerializeScan(const ScannedFile& scan) {
   Json units = Json::array();
   for (const UnitRange& unit : scan.units) {
-    units.push_back(
-        {unit.begin, unit.end, unit.first_line, unit.digest, unit.is_file_start, unit.is_file_end});
+    units.push_back({unit.begin, unit.end, unit.first_line, unit.digest});
   }
   return DumpJson(Json{{"digest", scan.digest}, {"text_bytes", scan.text_bytes}, {"units", units}});
 }
@@ -317,8 +308,8 @@ ScannedFile ParseScan(const std::string& bytes) {
                           .end = unit[1],
                           .first_line = unit[2],
                           .digest = unit[3],
-                          .is_file_start = unit[4],
-                          .is_file_end = unit[5]});
+                          .is_file_start = &unit == &root["units"].front(),
+                          .is_file_end = &unit == &root["units"].back()});
   }
   return scan;
 }
@@ -346,7 +337,7 @@ absl::StatusOr<std::vector<ScannedFile>> ParseScans(const std::string& text,
   if (root.size() != files.size()) {
     return FailedPrecondition("'", path, "' was planned with ", root.size(),
                               " input files, now there are ", files.size(),
-                              "; name the same --input as with --plan");
+                              "; name the same --input as with --plan, or run --plan again");
   }
   std::vector<ScannedFile> scans;
   for (size_t i = 0; i < files.size(); ++i) {
@@ -354,7 +345,8 @@ absl::StatusOr<std::vector<ScannedFile>> ParseScans(const std::string& text,
     if (planned_bytes != files[i].stored_bytes) {
       return FailedPrecondition("input '", files[i].path, "' has ", files[i].stored_bytes,
                                 " bytes, but it was planned with ", planned_bytes,
-                                "; put the planned text back");
+                                "; put the planned text back, or run --plan again: finished "
+                                "units of unchanged text stay");
     }
     scans.push_back(ParseScan(root[i]["scan"]));
   }

@@ -1,5 +1,6 @@
-// What anyorder-prep will read and how it is cut into work units. The cuts depend on the input
-// alone, never on the number of workers, and the dataset does not depend on the cuts.
+// What anyorder-prep will read and how it is cut into work units. The cuts of a file depend on it
+// alone, and each on what is before it: not on workers, other files, or what changes further on.
+// The dataset does not depend on the cuts.
 
 #pragma once
 
@@ -72,9 +73,11 @@ absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
 // A line for each, of many for the first few; each ends in a line end.
 std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out);
 
-// Nominal bytes of a unit for this much input: small enough to keep workers busy to the end, large
-// enough that even a huge corpus makes few files.
-uint64_t UnitBytes(uint64_t total_stored_bytes);
+// Units end at the first line end behind so many bytes.
+inline constexpr uint64_t kUnitBytes = 1 << 20;
+// How much of this much input a worker encodes between two files that it makes durable: little
+// enough to keep workers busy to the end, enough that even a huge corpus makes few files.
+uint64_t BatchBytes(uint64_t total_stored_bytes);
 
 // Which of `num_units` the vocabulary's sample is drawn from: all, or evenly spaced ones where the
 // text is more than kSampledTimes the sample. No fewer than kLeastSampledUnits, so that a corpus of
@@ -83,10 +86,8 @@ inline constexpr uint64_t kSampledTimes = 64;
 inline constexpr size_t kLeastSampledUnits = 64;
 std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_t sample_bytes);
 
-// Reads the whole file once: digests, sizes, and cuts at line ends near multiples of `unit_bytes`.
-// Errors: those of the source.
-absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t unit_bytes,
-                                     uint64_t* progress);
+// Reads the whole file once: digests, sizes, and cuts. Errors: those of the source.
+absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t* progress);
 
 // Workers hand scans to the parent in this form.
 std::string SerializeScan(const ScannedFile& scan);

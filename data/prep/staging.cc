@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 constexpr char kFolder[] = ".anyorder-prep";
 constexpr char kPlanFile[] = "plan.json";
 // Raise it when the files of this folder change, so that an older program's work is refused.
-constexpr int kStagingVersion = 2;
+constexpr int kStagingVersion = 3;
 constexpr int kLockTries = 30;
 constexpr useconds_t kLockWaitMicroseconds = 100'000;
 
@@ -62,38 +62,31 @@ absl::StatusOr<UniqueFd> TakeLock(const std::string& path, int kind, const std::
 }
 
 Json PlanJson(const PlanIdentity& identity) {
-  Json inputs = Json::array();
-  for (const PlanIdentity::Input& input : identity.inputs)
-    inputs.push_back({{"path", input.path}, {"digest", input.digest}});
   return {{"staging_version", kStagingVersion},
           {"options", identity.options},
-          {"inputs", std::move(inputs)}};
+          {"inputs", identity.inputs}};
 }
 
-// How the stored plan differs from this run's; OK if it does not. `advice` ends the message.
-absl::Status ComparePlans(const Json& stored, const PlanIdentity& identity,
-                          const std::string& advice) {
+// Whether the stored plan's input differs from this run's. An error if the rest does; `advice` ends
+// the message.
+absl::StatusOr<bool> HasOtherInput(const Json& stored, const PlanIdentity& identity,
+                                   const std::string& advice) {
   const Json now = PlanJson(identity);
   if (!stored.is_object() || stored.value("staging_version", Json()) != kStagingVersion)
     return FailedPrecondition("the unfinished work is another program version's", advice);
+  bool is_other = stored.value("inputs", Json()) != now["inputs"];
   const Json options = stored.value("options", Json::object());
   for (const auto& [key, value] : now["options"].items()) {
     if (options.value(key, Json()) == value) continue;
-    return InvalidArgument("the unfinished work was begun with ", key, " ",
-                           DumpJson(options.value(key, Json())), ", now it is ", DumpJson(value),
-                           advice);
+    // Messages about bad bytes advise this, and what is finished has none.
+    if (key != "invalid_utf8" || value != "replace") {
+      return InvalidArgument("the unfinished work was begun with ", key, " ",
+                             DumpJson(options.value(key, Json())), ", now it is ", DumpJson(value),
+                             advice);
+    }
+    is_other = true;
   }
-  const Json inputs = stored.value("inputs", Json::array());
-  if (inputs.size() != identity.inputs.size()) {
-    return FailedPrecondition("the unfinished work was begun with ", inputs.size(),
-                              " input files, now there are ", identity.inputs.size(), advice);
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].value("digest", "") == identity.inputs[i].digest) continue;
-    return FailedPrecondition("input '", identity.inputs[i].path,
-                              "' has changed since the unfinished work began", advice);
-  }
-  return absl::OkStatus();
+  return is_other;
 }
 
 }  // namespace
@@ -107,7 +100,7 @@ void AddTokenizer(const DatasetVocabulary& vocabulary, PlanIdentity& identity) {
 absl::Status PublishWhole(const std::string& output, const PlanIdentity& identity,
                           const std::function<absl::Status(const std::string& folder)>& write) {
   ASSIGN_OR_RETURN(Staging staging, Staging::Open(output));
-  RETURN_IF_ERROR(staging.BindPlan(identity));
+  RETURN_IF_ERROR(staging.BindPlan(identity).status());
   absl::Status status;
   if (!staging.IsPublished()) {
     status = write(staging.OutFolder());
@@ -175,16 +168,42 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
   return staging;
 }
 
-absl::Status Staging::BindPlan(const PlanIdentity& identity) {
-  if (!has_plan_) {
-    RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), DumpJson(PlanJson(identity), 1)));
-    has_plan_ = true;
-    return FileSystem::Posix()->SyncDirectory(output_);
-  }
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
-  return ComparePlans(TryParseJson(text), identity,
+absl::StatusOr<bool> Staging::BindPlan(const PlanIdentity& identity, bool may_change) {
+  const bool had_plan = std::exchange(has_plan_, true);
+  if (had_plan) {
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
+    ASSIGN_OR_RETURN(
+        const bool is_other,
+        HasOtherInput(TryParseJson(text), identity,
                       absl::StrCat("; repeat the first command to continue, or delete '", folder_,
-                                   "' to start over"));
+                                   "' to start over")));
+    if (!is_other) return false;
+    const std::string refusal = IsPublished() ? "; its dataset is complete: choose another --output"
+                                : !may_change ? "; run --plan again, finished units stay"
+                                              : "";
+    if (!refusal.empty())
+      return FailedPrecondition("the input has changed since the work in '", output_, "' began",
+                                refusal);
+    // Before the plan: a crash between the two loses nothing that cannot be made again.
+    RETURN_IF_ERROR(ForgetDataset());
+  }
+  RETURN_IF_ERROR(WriteFileAtomically(PlanPath(), DumpJson(PlanJson(identity), 1)));
+  RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(output_));
+  return had_plan;
+}
+
+// All but the units: what was made of all of the input, or is a list of it.
+absl::Status Staging::ForgetDataset() {
+  FileSystem* const files = FileSystem::Posix();
+  std::vector<std::string> paths = {ModelPath(), ScanPath()};
+  for (const std::string& folder : {OutFolder(), output_}) {
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, files->ListDirectory(folder));
+    for (const std::string& name : names)
+      if (IsDatasetFile(name)) paths.push_back(JoinPath(folder, name));
+  }
+  for (const std::string& path : paths)
+    if (Exists(path)) RETURN_IF_ERROR(files->RemoveFile(path));
+  return absl::OkStatus();
 }
 
 bool Staging::Exists(const std::string& path) const {
@@ -192,11 +211,21 @@ bool Staging::Exists(const std::string& path) const {
   return ::stat(path.c_str(), &info) == 0;
 }
 
-bool Staging::HasUnits() const {
-  const auto names = FileSystem::Posix()->ListDirectory(folder_);
-  return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& name) {
-           return name.starts_with("unit-") && !name.ends_with(".tmp");
-         });
+std::string Staging::NewUnitPath(size_t unit) const {
+  std::string path = absl::StrFormat("%s/unit-%06d", folder_, unit);
+  while (Exists(path)) path += "+";
+  return path;
+}
+
+absl::StatusOr<std::vector<std::string>> Staging::UnitPaths() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   FileSystem::Posix()->ListDirectory(folder_));
+  std::vector<std::string> paths;
+  for (const std::string& name : names) {
+    if (name.starts_with("unit-") && !name.ends_with(".tmp"))
+      paths.push_back(JoinPath(folder_, name));
+  }
+  return paths;
 }
 
 bool Staging::IsPublished() const { return Exists(absl::StrCat(output_, "/", kIndexFile)); }

@@ -3,10 +3,10 @@
 //
 //   lock           held by the running program; shared by the slices of a split preparation
 //   slice-K-of-N   held by the program that works on this slice
-//   plan.json      options and input digests; a run with others is refused
+//   plan.json      options, with which a run must agree, and input digests, which may change
 //   scan           how the input is cut (prep_plan.h), for slices
 //   spiece.model   the vocabulary, once there is one
-//   unit-NNNNNN    finished work units
+//   unit-NNNNNN    finished work units from this one on (work_unit.h)
 //   out/           the dataset's files before they are moved into OUTPUT
 
 #pragma once
@@ -29,11 +29,7 @@ namespace anyorder::data {
 // What makes two runs the same work.
 struct PlanIdentity {
   std::map<std::string, std::string> options;
-  struct Input {
-    std::string path;  // for messages; not compared
-    std::string digest;
-  };
-  std::vector<Input> inputs;
+  std::vector<std::string> inputs;  // their digests
 };
 // That texts are encoded by this tokenizer and no other.
 void AddTokenizer(const DatasetVocabulary& vocabulary, PlanIdentity& identity);
@@ -60,9 +56,11 @@ class Staging {
 
   // Whether an earlier run left a plan here.
   bool has_plan() const { return has_plan_; }
-  // Stores `identity`, or compares it with the one stored. Errors: InvalidArgument for other
-  // options, FailedPrecondition for other input.
-  absl::Status BindPlan(const PlanIdentity& identity);
+  // Stores `identity`, or compares it with the one stored. Other input, or invalid UTF-8 that is
+  // now replaced, is taken up if it `may_change`: finished units stay, all else that was made of
+  // the old input goes. Returns whether that happened. Errors: InvalidArgument for other options;
+  // FailedPrecondition for other input that may not be, or if the dataset is complete.
+  absl::StatusOr<bool> BindPlan(const PlanIdentity& identity, bool may_change = true);
 
   const std::string& folder() const { return folder_; }
   std::string ModelPath() const { return folder_ + "/spiece.model"; }
@@ -70,12 +68,12 @@ class Staging {
   std::string SamplePath(size_t unit) const {
     return absl::StrFormat("%s/sample-%06d", folder_, unit);
   }
-  std::string UnitPath(size_t unit) const { return absl::StrFormat("%s/unit-%06d", folder_, unit); }
+  // For units from the `unit`th on; of another plan there may be a file of that name.
+  std::string NewUnitPath(size_t unit) const;
+  // Of all finished units.
+  absl::StatusOr<std::vector<std::string>> UnitPaths() const;
   std::string OutFolder() const { return folder_ + "/out"; }
   bool Exists(const std::string& path) const;
-  // Whether any work unit is finished.
-  bool HasUnits() const;
-
   // Whether OUTPUT/dataset.json is there: the work is done, only the folder was not removed.
   bool IsPublished() const;
   // Moves everything from OutFolder into OUTPUT, dataset.json last, and makes it durable.
@@ -87,6 +85,7 @@ class Staging {
  private:
   explicit Staging(const std::string& output);
   std::string PlanPath() const;
+  absl::Status ForgetDataset();
 
   std::string output_;
   std::string folder_;

@@ -7,128 +7,79 @@
 
 #include <cstddef>
 #include <cstring>
-#include <memory>
 
-#include "absl/container/flat_hash_set.h"
-
-#include "core/base/digest.h"
-#include "core/base/file_system.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
-#include "data/dataset/shard_format.h"
+#include "core/base/varint.h"
 #include "data/prep/byte_source.h"
 
 namespace anyorder::data {
 
 namespace {
 
-constexpr uint64_t kMagic = 0x31745F55706E7941u;
-
-struct Record {
-  uint64_t offset, bytes, num_tokens, num_sentences;
-  DocumentStats::Totals totals;
-  uint32_t is_continuation, is_closed;
-  uint64_t num_line_hashes;
-};
+constexpr uint64_t kMagic = 0x32745F55706E7941u;
+enum PartFlags : uint8_t { kContinuation = 1, kClosed = 2, kUnused = 4 };
 
 struct Footer {
+  Digest128 key;
   UnitCounts counts;
-  uint64_t table_offset;
-  uint64_t num_parts;
-  uint64_t digest_lo, digest_hi;  // of everything before the digest itself
+  uint64_t table_bytes, unit_bytes;  // unit_bytes: all of it, with the footer
   uint64_t magic;
+  Digest128 digest;  // of everything before it
 };
+
+// The footer of the unit that ends with `bytes`. False if there is none.
+bool ReadFooter(absl::string_view bytes, Footer& footer) {
+  if (bytes.size() < sizeof footer) return false;
+  std::memcpy(&footer, bytes.data() + bytes.size() - sizeof footer, sizeof footer);
+  return footer.magic == kMagic && footer.unit_bytes <= bytes.size() &&
+         footer.unit_bytes >= sizeof footer &&
+         footer.table_bytes <= footer.unit_bytes - sizeof footer;
+}
+
+void AppendBytes(std::string& out, const void* bytes, size_t size) {
+  out.append(static_cast<const char*>(bytes), size);
+}
+
+// Takes `size` bytes off the front of `from`. False if it has fewer.
+bool Take(absl::string_view& from, void* to, uint64_t size) {
+  if (size > from.size()) return false;
+  if (size > 0) std::memcpy(to, from.data(), size);
+  from.remove_prefix(size);
+  return true;
+}
+
+// Takes what ClosePart has written of a part besides its flags and bytes.
+bool TakePart(absl::string_view& table, DocumentPart& part) {
+  part.num_sentences = TakeVarint(table).value_or(0);
+  if (part.is_whole()) return Take(table, &part.hash, sizeof part.hash);
+  if (!Take(table, &part.stats.totals, sizeof part.stats.totals)) return false;
+  const uint64_t count = TakeVarint(table).value_or(UINT64_MAX);
+  if (count > kMaxComparedLines) return false;
+  part.stats.line_hashes.resize(count);
+  return Take(table, part.stats.line_hashes.data(), count * sizeof(uint64_t));
+}
 
 absl::Status Damaged(const std::string& path, absl::string_view why) {
   return DataLoss("unfinished work '", path, "' is damaged (", why,
                   "); delete this file and run the same command again");
 }
 
-class WorkUnitWriter {
- public:
-  static absl::StatusOr<WorkUnitWriter> Create(const std::string& path, uint64_t token_bytes) {
-    ASSIGN_OR_RETURN(std::unique_ptr<AtomicFile> file,
-                     AtomicFile::Create(FileSystem::Posix(), path));
-    return WorkUnitWriter(std::move(file), token_bytes);
-  }
-
-  // Sentences first, then the part they belong to (its offset, bytes and counts are filled in
-  // here).
-  absl::Status AddSentence(absl::Span<const int32_t> ids) {
-    if (ids.empty()) return absl::OkStatus();
-    const uint32_t count = static_cast<uint32_t>(ids.size());
-    scratch_.resize(sizeof count + ids.size() * token_bytes_);
-    std::memcpy(scratch_.data(), &count, sizeof count);
-    char* out = scratch_.data() + sizeof count;
-    for (const int32_t id : ids) {
-      // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
-      std::memcpy(out, &id, token_bytes_);
-      out += token_bytes_;
-    }
-    open_.bytes += scratch_.size();
-    open_.num_tokens += ids.size();
-    ++open_.num_sentences;
-    return Append(scratch_.data(), scratch_.size());
-  }
-
-  void ClosePart(DocumentPart part) {
-    part.offset = open_.offset;
-    part.bytes = open_.bytes;
-    part.num_tokens = open_.num_tokens;
-    part.num_sentences = open_.num_sentences;
-    if (part.is_closed && !part.is_continuation) part.stats.line_hashes.clear();
-    parts_.push_back(std::move(part));
-    DropPart();
-  }
-
-  // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
-  void DropPart() {
-    open_ = DocumentPart();
-    open_.offset = file_->size();
-  }
-
-  absl::Status Commit(const UnitCounts& counts) {
-    Footer footer{};
-    footer.counts = counts;
-    footer.table_offset = file_->size();
-    footer.num_parts = parts_.size();
-    footer.magic = kMagic;
-    for (const DocumentPart& part : parts_) {
-      const Record record{
-          part.offset,       part.bytes,           part.num_tokens, part.num_sentences,
-          part.stats.totals, part.is_continuation, part.is_closed,  part.stats.line_hashes.size()};
-      RETURN_IF_ERROR(Append(&record, sizeof record));
-      RETURN_IF_ERROR(
-          Append(part.stats.line_hashes.data(), part.stats.line_hashes.size() * sizeof(uint64_t)));
-    }
-    constexpr size_t kHashed = offsetof(Footer, digest_lo);
-    RETURN_IF_ERROR(Append(&footer, kHashed));
-    const Digest128 digest = digest_.Value();
-    footer.digest_lo = digest.lo;
-    footer.digest_hi = digest.hi;
-    RETURN_IF_ERROR(
-        file_->Append({reinterpret_cast<const char*>(&footer) + kHashed, sizeof footer - kHashed}));
-    return file_->Commit();
-  }
-
- private:
-  WorkUnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
-      : file_(std::move(file)), token_bytes_(token_bytes) {}
-
-  absl::Status Append(const void* bytes, size_t size) {
-    const absl::string_view view(static_cast<const char*>(bytes), size);
-    digest_.Update(view);
-    return file_->Append(view);
-  }
-
-  std::unique_ptr<AtomicFile> file_;
-  const uint64_t token_bytes_;
-  StreamingDigest digest_;
-  std::string scratch_;
-  std::vector<DocumentPart> parts_;
-  DocumentPart open_;
-};
+// Errors: those of open and mmap.
+absl::StatusOr<MappedFile> MapFile(const std::string& path) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("stat", path);
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) return Damaged(path, "empty");
+  // The mapping keeps the file.
+  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
+  if (data == MAP_FAILED) return ErrnoStatus("mmap", path);
+  return MappedFile{.memory{data, [size](void* memory) { ::munmap(memory, size); }},
+                    .bytes{static_cast<const char*>(data), size}};
+}
 
 // Documents up to this size are judged before they are encoded; longer ones are encoded as they are
 // read.
@@ -151,7 +102,7 @@ class PartJudge {
       ++counts_.verdicts[static_cast<int>(verdict)];
       return false;
     }
-    if (options_.drop_duplicates && !seen_.insert(part.stats.Hash()).second) {
+    if (options_.drop_duplicates && !seen_.Insert(part.stats.Hash())) {
       ++counts_.duplicates;
       return false;
     }
@@ -161,13 +112,13 @@ class PartJudge {
  private:
   const UnitOptions& options_;
   UnitCounts& counts_;
-  absl::flat_hash_set<Digest128> seen_;
+  DigestSet seen_;
 };
 
 // Collects one document at a time and stores its tokens.
 class EncodingSink : public SentenceSink {
  public:
-  EncodingSink(const UnitOptions& options, const Tokenizer& tokenizer, WorkUnitWriter& writer,
+  EncodingSink(const UnitOptions& options, const Tokenizer& tokenizer, UnitWriter& writer,
                UnitCounts& counts)
       : tokenizer_(tokenizer), writer_(writer), judge_(options, counts) {}
 
@@ -186,23 +137,23 @@ class EncodingSink : public SentenceSink {
   }
 
   absl::Status OnDocumentEnd() override { return EndPart(/*is_closed=*/true); }
+  absl::Status Finish(bool is_closed) { return EndPart(is_closed); }
 
-  // Ends the current part.
+ private:
   absl::Status EndPart(bool is_closed) {
     part_.is_closed = is_closed;
     if (judge_.Keeps(part_)) {
       RETURN_IF_ERROR(EncodeBuffered());
-      writer_.ClosePart(std::exchange(part_, DocumentPart()));
+      writer_.ClosePart(part_);
     } else {
       writer_.DropPart();
-      part_ = DocumentPart();
     }
+    part_ = DocumentPart();
     text_.clear();
     is_streaming_ = false;
     return absl::OkStatus();
   }
 
- private:
   absl::Status EncodeBuffered() {
     std::string_view rest = text_;
     while (!rest.empty()) {
@@ -221,7 +172,7 @@ class EncodingSink : public SentenceSink {
   }
 
   const Tokenizer& tokenizer_;
-  WorkUnitWriter& writer_;
+  UnitWriter& writer_;
   PartJudge judge_;
   DocumentPart part_;
   std::string text_;           // the document's sentences so far, each with a line end
@@ -235,9 +186,9 @@ constexpr size_t kTokenizerBatchBytes = 1 << 20;
 // Collects documents as they are written and stores their tokens, some documents at a time.
 class VerbatimSink : public SentenceSink {
  public:
-  VerbatimSink(const UnitOptions& options, TokenizerProcess& tokenizer, uint64_t vocab_size,
-               WorkUnitWriter& writer, UnitCounts& counts)
-      : tokenizer_(tokenizer), vocab_size_(vocab_size), writer_(writer), judge_(options, counts) {}
+  VerbatimSink(const UnitOptions& options, const UnitEncoder& encoder, UnitWriter& writer,
+               UnitCounts& counts)
+      : encoder_(encoder), writer_(writer), judge_(options, counts) {}
 
   void Begin(bool is_continuation) { open_.part.is_continuation = is_continuation; }
 
@@ -245,59 +196,78 @@ class VerbatimSink : public SentenceSink {
     // Blank lines are text to the tokenizer, but no lines to the filter.
     const bool is_blank = line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
     if (!is_blank) open_.part.stats.AddLine(line);
-    if (open_.texts.empty()) {
-      open_.texts.emplace_back();
-    } else {
-      open_.texts.back().push_back('\n');
-      if (open_.texts.back().size() >= kMaxBufferedDocumentBytes) open_.texts.emplace_back();
+    if (std::exchange(has_text_, true)) {
+      open_.text.push_back('\n');
+      if (open_.text.size() >= kMaxBufferedDocumentBytes) RETURN_IF_ERROR(EncodeOpen());
     }
-    open_.texts.back().append(line);
+    open_.text.append(line);
     return absl::OkStatus();
   }
 
   absl::Status OnDocumentEnd() override { return EndPart(/*is_closed=*/true); }
+  absl::Status Finish(bool is_closed) {
+    RETURN_IF_ERROR(EndPart(is_closed));
+    return Flush();
+  }
+
+ private:
+  struct Document {
+    DocumentPart part;
+    std::string text;
+  };
 
   absl::Status EndPart(bool is_closed) {
     // The document goes on in the next unit.
-    if (!is_closed && !open_.texts.empty()) open_.texts.back().push_back('\n');
+    if (!is_closed && has_text_) open_.text.push_back('\n');
     open_.part.is_closed = is_closed;
+    has_text_ = false;
+    if (is_streaming_) RETURN_IF_ERROR(EncodeOpen());
     Document document = std::exchange(open_, {});
-    if (!judge_.Keeps(document.part)) return absl::OkStatus();
-    for (const std::string& text : document.texts) waiting_bytes_ += text.size();
+    const bool is_kept = judge_.Keeps(document.part);
+    // Without a text it is the unit's first, and nothing waits.
+    if (std::exchange(is_streaming_, false) || document.text.empty()) {
+      is_kept ? writer_.ClosePart(document.part) : writer_.DropPart();
+      return absl::OkStatus();
+    }
+    if (!is_kept) return absl::OkStatus();
+    waiting_bytes_ += document.text.size();
     waiting_.push_back(std::move(document));
     return waiting_bytes_ < kTokenizerBatchBytes ? absl::OkStatus() : Flush();
   }
 
-  // Stores what waits. To be called before the unit is committed.
+  // Stores what waits.
   absl::Status Flush() {
+    if (waiting_.empty()) return absl::OkStatus();
     std::vector<std::string> texts;
-    for (Document& document : waiting_)
-      for (std::string& text : document.texts) texts.push_back(std::move(text));
-    ASSIGN_OR_RETURN(const auto ids, tokenizer_.Encode(texts));
-    size_t next = 0;
-    for (Document& document : waiting_) {
-      for (size_t i = 0; i < document.texts.size(); ++i) {
-        RETURN_IF_ERROR(CheckTokenizerIds(ids[next], vocab_size_));
-        RETURN_IF_ERROR(writer_.AddSentence(ids[next++]));
-      }
-      writer_.ClosePart(std::move(document.part));
+    for (Document& document : waiting_) texts.push_back(std::move(document.text));
+    ASSIGN_OR_RETURN(const auto ids, encoder_.process->Encode(texts));
+    for (size_t i = 0; i < waiting_.size(); ++i) {
+      RETURN_IF_ERROR(Add(ids[i]));
+      writer_.ClosePart(waiting_[i].part);
     }
     waiting_.clear();
     waiting_bytes_ = 0;
     return absl::OkStatus();
   }
 
- private:
-  struct Document {
-    DocumentPart part;
-    std::vector<std::string> texts;
-  };
+  // Stores a part of the open document, which is too long to wait until it is judged.
+  absl::Status EncodeOpen() {
+    if (!std::exchange(is_streaming_, true)) RETURN_IF_ERROR(Flush());
+    ASSIGN_OR_RETURN(const auto ids, encoder_.process->Encode({std::exchange(open_.text, {})}));
+    return Add(ids[0]);
+  }
 
-  TokenizerProcess& tokenizer_;
-  const uint64_t vocab_size_;
-  WorkUnitWriter& writer_;
+  absl::Status Add(const std::vector<int32_t>& ids) {
+    RETURN_IF_ERROR(CheckTokenizerIds(ids, encoder_.vocab_size));
+    return writer_.AddSentence(ids);
+  }
+
+  const UnitEncoder& encoder_;
+  UnitWriter& writer_;
   PartJudge judge_;
   Document open_;
+  bool has_text_ = false;      // of the open document
+  bool is_streaming_ = false;  // it outgrew the buffer
   std::vector<Document> waiting_;
   size_t waiting_bytes_ = 0;
 };
@@ -356,108 +326,144 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
   RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));
   if (source->StoredDigest().Hex() != unit.digest) {
     return FailedPrecondition(
-        "'", file.path, "' changed while it was read; do not change the input, and start again");
+        "'", file.path,
+        "' changed while it was read; let it be, and run the same command again (slices: with "
+        "--plan first): finished units of unchanged text stay");
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<MappedFile> MappedFile::Map(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus("open", path);
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return ErrnoStatus("stat", path);
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (size == 0) return MappedFile(nullptr, 0);
-  // The mapping keeps the file.
-  void* const data = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, fd.get(), 0);
-  if (data == MAP_FAILED) return ErrnoStatus("mmap", path);
-  return MappedFile(static_cast<const uint8_t*>(data), size);
+absl::Status UnitWriter::AddSentence(absl::Span<const int32_t> ids) {
+  if (ids.empty()) return absl::OkStatus();
+  scratch_.clear();
+  AppendVarint(scratch_, ids.size());
+  // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
+  for (const int32_t& id : ids) AppendBytes(scratch_, &id, token_bytes_);
+  part_bytes_ += scratch_.size();
+  ++part_sentences_;
+  return Append(scratch_);
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<uint8_t*>(data_), size_);
-}
-
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(other.size_) {}
-
-absl::StatusOr<WorkUnit> WorkUnit::Open(const std::string& path, bool verify) {
-  ASSIGN_OR_RETURN(MappedFile file, MappedFile::Map(path));
-  WorkUnit unit(std::move(file));
-  const absl::string_view bytes = unit.file_.bytes();
-  Footer footer{};
-  if (bytes.size() < sizeof footer) return Damaged(path, "too short");
-  const size_t end = bytes.size() - sizeof footer;  // of the table
-  std::memcpy(&footer, bytes.data() + end, sizeof footer);
-  if (footer.magic != kMagic) return Damaged(path, "no footer");
-  const absl::string_view hashed = bytes.substr(0, end + offsetof(Footer, digest_lo));
-  if (verify && DigestOf(hashed) != Digest128{footer.digest_lo, footer.digest_hi})
-    return Damaged(path, "its digest does not match");
-  unit.counts_ = footer.counts;
-  size_t at = footer.table_offset;
-  for (uint64_t i = 0; i < footer.num_parts; ++i) {
-    Record record{};
-    if (at > end || end - at < sizeof record) return Damaged(path, "table too short");
-    std::memcpy(&record, bytes.data() + at, sizeof record);
-    at += sizeof record;
-    if (record.num_line_hashes > (end - at) / sizeof(uint64_t) ||
-        record.bytes > footer.table_offset || record.offset > footer.table_offset - record.bytes) {
-      return Damaged(path, "table out of range");
-    }
-    DocumentPart& part = unit.parts_.emplace_back();
-    part.offset = record.offset;
-    part.bytes = record.bytes;
-    part.num_tokens = record.num_tokens;
-    part.num_sentences = record.num_sentences;
-    part.is_continuation = record.is_continuation != 0;
-    part.is_closed = record.is_closed != 0;
-    part.stats.totals = record.totals;
-    part.stats.line_hashes.resize(record.num_line_hashes);
-    if (record.num_line_hashes > 0)
-      std::memcpy(part.stats.line_hashes.data(), bytes.data() + at, record.num_line_hashes * 8);
-    at += record.num_line_hashes * sizeof(uint64_t);
+void UnitWriter::ClosePart(const DocumentPart& part) {
+  table_.push_back(static_cast<char>((part.is_continuation ? kContinuation : 0) |
+                                     (part.is_closed ? kClosed : 0)));
+  AppendVarint(table_, std::exchange(part_bytes_, 0));
+  AppendVarint(table_, std::exchange(part_sentences_, 0));
+  if (part.is_whole()) {
+    const Digest128 hash = part.stats.Hash();
+    return AppendBytes(table_, &hash, sizeof hash);
   }
-  return unit;
+  const std::vector<uint64_t>& lines = part.stats.line_hashes;
+  AppendBytes(table_, &part.stats.totals, sizeof part.stats.totals);
+  AppendVarint(table_, lines.size());
+  AppendBytes(table_, lines.data(), lines.size() * sizeof(uint64_t));
 }
 
-absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
-                        const Tokenizer& tokenizer, const std::string& out_path,
-                        uint64_t* progress) {
-  ASSIGN_OR_RETURN(WorkUnitWriter writer,
-                   WorkUnitWriter::Create(out_path, TokenBytes(tokenizer.vocab_size())));
-  UnitCounts counts;
-  EncodingSink sink(options, tokenizer, writer, counts);
-  // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
-  sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress));
-  RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
-  return writer.Commit(counts);
+void UnitWriter::DropPart() {
+  part_sentences_ = 0;
+  if (part_bytes_ == 0) return;
+  table_.push_back(kUnused);
+  AppendVarint(table_, std::exchange(part_bytes_, 0));
 }
 
-absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,
-                                 const UnitOptions& options, TokenizerProcess& tokenizer,
-                                 uint64_t vocab_size, const std::string& out_path,
-                                 uint64_t* progress) {
-  ASSIGN_OR_RETURN(WorkUnitWriter writer, WorkUnitWriter::Create(out_path, TokenBytes(vocab_size)));
+absl::Status UnitWriter::EndUnit(const Digest128& key, const UnitCounts& counts) {
+  RETURN_IF_ERROR(Append(table_));
+  const int64_t begin =
+      std::exchange(unit_begin_, file_->size() + static_cast<int64_t>(sizeof(Footer)));
+  Footer footer{.key = key,
+                .counts = counts,
+                .table_bytes = table_.size(),
+                .unit_bytes = static_cast<uint64_t>(unit_begin_ - begin),
+                .magic = kMagic,
+                .digest = {}};
+  const absl::string_view bytes(reinterpret_cast<const char*>(&footer), sizeof footer);
+  RETURN_IF_ERROR(Append(bytes.substr(0, offsetof(Footer, digest))));
+  footer.digest = std::exchange(digest_, StreamingDigest()).Value();
+  table_.clear();
+  return file_->Append(bytes.substr(offsetof(Footer, digest)));
+}
+
+absl::Status UnitWriter::Commit() {
+  if (unit_begin_ == 0) return absl::OkStatus();
+  // Every byte belongs to a unit; that of no key is never looked for.
+  if (file_->size() > unit_begin_) RETURN_IF_ERROR(EndUnit(Digest128(), UnitCounts()));
+  return file_->Commit();
+}
+
+absl::Status UnitWriter::Append(absl::string_view bytes) {
+  digest_.Update(bytes);
+  return file_->Append(bytes);
+}
+
+absl::Status UnitFiles::Add(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    ASSIGN_OR_RETURN(const MappedFile file, MapFile(path));
+    Footer footer{};
+    absl::string_view rest = file.bytes;
+    for (; !rest.empty(); rest.remove_suffix(footer.unit_bytes)) {
+      if (!ReadFooter(rest, footer)) return Damaged(path, "no footer");
+      units_[footer.key] = {.file = paths_.size(), .end = rest.size()};
+    }
+    paths_.push_back(path);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<UnitCounts> UnitFiles::Read(
+    const Digest128& key, bool verify, absl::FunctionRef<absl::Status(const DocumentPart&)> take) {
+  const Place place = units_.at(key);
+  const std::string& path = paths_[place.file];
+  if (mapped_file_ != place.file) {
+    ASSIGN_OR_RETURN(mapped_, MapFile(path));
+    mapped_file_ = place.file;
+  }
+  absl::string_view unit = mapped_.bytes.substr(0, place.end);
+  Footer footer{};
+  if (!ReadFooter(unit, footer)) return Damaged(path, "no footer");
+  unit.remove_prefix(unit.size() - footer.unit_bytes);
+  if (verify && DigestOf(unit.substr(0, unit.size() - sizeof footer.digest)) != footer.digest)
+    return Damaged(path, "its digest does not match");
+  absl::string_view tokens = unit.substr(0, unit.size() - sizeof footer);
+  absl::string_view table = tokens.substr(tokens.size() - footer.table_bytes);
+  tokens.remove_suffix(footer.table_bytes);
+  for (uint8_t flags = 0; Take(table, &flags, sizeof flags);) {
+    const uint64_t bytes = TakeVarint(table).value_or(UINT64_MAX);
+    if (bytes > tokens.size()) return Damaged(path, "table out of range");
+    DocumentPart part;
+    part.is_continuation = flags & kContinuation;
+    part.is_closed = flags & kClosed;
+    part.sentences = {tokens.data(), bytes};
+    tokens.remove_prefix(bytes);
+    if (flags & kUnused) continue;
+    if (!TakePart(table, part)) return Damaged(path, "table too short");
+    RETURN_IF_ERROR(take(part));
+  }
+  return footer.counts;
+}
+
+absl::StatusOr<UnitCounts> EncodeUnit(const InputFile& file, const UnitRange& unit,
+                                      const UnitOptions& options, const UnitEncoder& encoder,
+                                      UnitWriter& writer, uint64_t* progress) {
   UnitCounts counts;
-  VerbatimSink sink(options, tokenizer, vocab_size, writer, counts);
-  sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress, /*verbatim=*/true));
-  RETURN_IF_ERROR(sink.EndPart(/*is_closed=*/unit.is_file_end));
-  RETURN_IF_ERROR(sink.Flush());
-  return writer.Commit(counts);
+  const bool verbatim = encoder.process != nullptr;
+  const auto encode = [&](auto sink) -> absl::Status {
+    // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
+    sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
+    RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress, verbatim));
+    return sink.Finish(/*is_closed=*/unit.is_file_end);
+  };
+  RETURN_IF_ERROR(verbatim ? encode(VerbatimSink(options, encoder, writer, counts))
+                           : encode(EncodingSink(options, *encoder.tokenizer, writer, counts)));
+  return counts;
 }
 
 absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
-                        double fraction, const std::string& out_path, uint64_t* progress) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> out,
-                   AtomicFile::Create(FileSystem::Posix(), out_path));
-  SamplingSink sink(fraction, *out);
+                        double fraction, AtomicFile& out, uint64_t* progress) {
+  SamplingSink sink(fraction, out);
   TextReadCounts counts;
-  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts, progress));
-  return out->Commit();
+  return ReadUnit(file, unit, options, sink, counts, progress);
 }
 
 }  // namespace anyorder::data

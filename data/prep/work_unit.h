@@ -1,24 +1,33 @@
 // What a worker does with a work unit, a range of one input file (clean, judge, encode, store; or
 // sample lines for the vocabulary), and its result: the kept parts of documents, encoded.
-// Workers write these files into the staging folder; assembly (assembler.h) joins them. Private to
-// one version of the program.
+// Workers write these into files of the staging folder, neighbours together; assembly (assembler.h)
+// joins them. Private to one version of the program. A file holds, for each unit:
 //
-//   token region: for each sentence uint32 count, then count ids of token_bytes each
-//   table: for each part of a document Record, then num_line_hashes uint64
-//   Footer, last, with the digest of everything before it
+//   token region: for each sentence varint count, then count ids of token_bytes each
+//   table: for each part of a document, or region that is not used, its flags (one byte) and
+//     varint bytes of the token region; for a part varint num_sentences; for a whole document its
+//     hash (16 bytes), for others Totals, varint num_line_hashes, the hashes
+//   Footer, last, with the digest of everything before it in the unit
 
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
+#include "core/base/digest.h"
+#include "core/base/file_system.h"
 #include "data/prep/document_stats.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
@@ -29,34 +38,35 @@ namespace anyorder::data {
 
 // A file mapped into memory, read-only. For what this program wrote a moment ago and its disk
 // holds: an error of the disk, or a file that is cut while it is mapped, is a SIGBUS. What trainers
-// read is read, not mapped (data/dataset/stored_file.h). Unmaps on destruction.
-class MappedFile {
- public:
-  // Errors: those of open and mmap.
-  static absl::StatusOr<MappedFile> Map(const std::string& path);
-  ~MappedFile();
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&&) = delete;
+// read is read, not mapped (data/dataset/stored_file.h).
+struct MappedFile {
+  std::shared_ptr<void> memory;
+  absl::string_view bytes;
+};
 
-  absl::string_view bytes() const { return {reinterpret_cast<const char*>(data_), size_}; }
+// At most 40 bytes for each of many digests: 256 tables, of which one grows at a time. A single one
+// would take 58 while its old form stands next to the new one.
+class DigestSet {
+ public:
+  // Whether `digest` was not there yet.
+  bool Insert(const Digest128& digest) { return tables_[digest.hi >> 56].insert(digest).second; }
 
  private:
-  MappedFile(const uint8_t* data, uint64_t size) : data_(data), size_(size) {}
-  const uint8_t* data_;
-  uint64_t size_;
+  std::array<absl::flat_hash_set<Digest128>, 256> tables_;
 };
 
 // A part of a document: the whole document unless it is the unit's first or last.
 struct DocumentPart {
-  uint64_t offset = 0;  // of its sentences in the token region
-  uint64_t bytes = 0;
-  uint64_t num_tokens = 0;
-  uint64_t num_sentences = 0;  // that have tokens
   // Whether the document may have begun before the unit (assembly joins it with an open part before
   // it), or ends here.
   bool is_continuation = false;
   bool is_closed = false;
-  DocumentStats stats;  // line_hashes only for parts that are not whole documents
+  DocumentStats stats;               // once stored, only of parts that are not whole documents
+  Digest128 hash;                    // once stored, only of whole documents
+  uint64_t num_sentences = 0;        // that have tokens
+  absl::Span<const char> sentences;  // as stored
+
+  bool is_whole() const { return is_closed && !is_continuation; }
 };
 
 struct UnitCounts {
@@ -65,25 +75,54 @@ struct UnitCounts {
   uint64_t verdicts[kNumVerdicts] = {};  // dropped whole documents, by reason; [kKeep] stays 0
 };
 
-// A mapped unit file.
-class WorkUnit {
+class UnitWriter {
  public:
-  // Reads the footer and the table. Checks the digest of all bytes only when `verify`. Errors:
-  // DataLoss.
-  static absl::StatusOr<WorkUnit> Open(const std::string& path, bool verify);
+  UnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
+      : file_(std::move(file)), token_bytes_(token_bytes) {}
 
-  const UnitCounts& counts() const { return counts_; }
-  const std::vector<DocumentPart>& parts() const { return parts_; }
-  // The sentences of `part`, as stored.
-  absl::Span<const char> sentences(const DocumentPart& part) const {
-    return {file_.bytes().data() + part.offset, part.bytes};
-  }
+  // Sentences first, then the part they belong to, of which all but `stats` is filled in here.
+  absl::Status AddSentence(absl::Span<const int32_t> ids);
+  void ClosePart(const DocumentPart& part);
+  // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.
+  void DropPart();
+  absl::Status EndUnit(const Digest128& key, const UnitCounts& counts);
+  // Makes the units durable, without what follows the last of them. Leaves no file if there is
+  // none.
+  absl::Status Commit();
 
  private:
-  explicit WorkUnit(MappedFile file) : file_(std::move(file)) {}
-  MappedFile file_;
-  UnitCounts counts_;
-  std::vector<DocumentPart> parts_;
+  absl::Status Append(absl::string_view bytes);
+
+  std::unique_ptr<AtomicFile> file_;
+  uint64_t token_bytes_;
+  StreamingDigest digest_;
+  std::string scratch_;
+  std::string table_;  // some 20 bytes for each document
+  int64_t unit_begin_ = 0;
+  uint64_t part_bytes_ = 0, part_sentences_ = 0;
+};
+
+// The finished units of a staging folder, by key.
+class UnitFiles {
+ public:
+  // Errors: DataLoss.
+  absl::Status Add(const std::vector<std::string>& paths);
+
+  bool empty() const { return units_.empty(); }
+  bool Has(const Digest128& key) const { return units_.contains(key); }
+  // Passes on each part of a unit that is there, valid during the call only. Checks the digest of
+  // all bytes only when `verify`. Errors: DataLoss; those of `take`.
+  absl::StatusOr<UnitCounts> Read(const Digest128& key, bool verify,
+                                  absl::FunctionRef<absl::Status(const DocumentPart&)> take);
+
+ private:
+  struct Place {
+    size_t file, end;
+  };
+  std::vector<std::string> paths_;
+  absl::flat_hash_map<Digest128, Place> units_;
+  MappedFile mapped_;  // the file that was read last
+  size_t mapped_file_ = SIZE_MAX;
 };
 
 struct UnitOptions {
@@ -95,24 +134,25 @@ struct UnitOptions {
   bool drop_duplicates = true;
 };
 
-// Encodes the documents of `unit` of `file` into the work unit file `out_path`. Errors: those of
-// ReadText and of the disk; FailedPrecondition if the bytes are no longer those that were planned
-// with.
-absl::Status EncodeUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
-                        const Tokenizer& tokenizer, const std::string& out_path,
-                        uint64_t* progress);
+// What encodes cleaned sentences, or, in place of `tokenizer`, documents as they are written:
+// Hugging Face's tokenizer, whole ones or parts of 1 MiB that end at line ends; each part is a
+// sentence then. `vocab_size` is the dataset's.
+struct UnitEncoder {
+  const Tokenizer* tokenizer;
+  TokenizerProcess* process;
+  uint64_t vocab_size;
+};
 
-// Encodes with Hugging Face's tokenizer: documents are encoded as they are written, whole, or in
-// parts of 1 MiB that end at line ends; each part is a sentence. `vocab_size` is the dataset's.
-// Errors: also those of TokenizerProcess.
-absl::Status EncodeUnitAsWritten(const InputFile& file, const UnitRange& unit,
-                                 const UnitOptions& options, TokenizerProcess& tokenizer,
-                                 uint64_t vocab_size, const std::string& out_path,
-                                 uint64_t* progress);
+// Adds the documents of `unit` of `file` to `writer`; the caller ends the unit. Errors: those of
+// ReadText, of TokenizerProcess and of the disk; FailedPrecondition if the bytes are no longer
+// those that were planned with.
+absl::StatusOr<UnitCounts> EncodeUnit(const InputFile& file, const UnitRange& unit,
+                                      const UnitOptions& options, const UnitEncoder& encoder,
+                                      UnitWriter& writer, uint64_t* progress);
 
-// Writes each cleaned line of the unit to `out_path` with probability `fraction`. Whether a line is
+// Writes each cleaned line of the unit to `out` with probability `fraction`. Whether a line is
 // taken depends on its words alone, so the sample depends neither on cuts nor on workers.
 absl::Status SampleUnit(const InputFile& file, const UnitRange& unit, const UnitOptions& options,
-                        double fraction, const std::string& out_path, uint64_t* progress);
+                        double fraction, AtomicFile& out, uint64_t* progress);
 
 }  // namespace anyorder::data

@@ -423,8 +423,7 @@ class ExamplePreparation {
                         {"shard_tokens", absl::StrCat(options_.shard_tokens)},
                         {"sources", DigestOf(origins_.text()).Hex()}};
     if (has_other_tokenizer()) AddTokenizer(vocabulary_, identity);
-    identity.inputs = {{vocabulary_.path, DigestOf(vocabulary_.bytes).Hex()},
-                       {options_.inputs.front(), corpus_.Value().Hex()}};
+    identity.inputs = {DigestOf(vocabulary_.bytes).Hex(), corpus_.Value().Hex()};
     RETURN_IF_ERROR(PublishWhole(options_.output, identity,
                                  [this](const std::string& folder) { return Write(folder); }));
     ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));

@@ -133,8 +133,7 @@ class TokenPreparation {
     }
     PlanIdentity identity;
     identity.options = {{"tokens", "given"}, {"shard_tokens", absl::StrCat(options_.shard_tokens)}};
-    identity.inputs = {{options_.tokenizer, vocabulary_.Digest()},
-                       {files_.front(), corpus_.Digest()}};
+    identity.inputs = {vocabulary_.Digest(), corpus_.Digest()};
     RETURN_IF_ERROR(PublishWhole(options_.output, identity,
                                  [this](const std::string& folder) { return Write(folder); }));
     TokenPrepSummary summary;
