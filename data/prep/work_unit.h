@@ -75,12 +75,13 @@ struct UnitCounts {
   uint64_t verdicts[kNumVerdicts] = {};  // dropped whole documents, by reason; [kKeep] stays 0
 };
 
+// Writes units into a file, each under a key that tells it from all others.
 class UnitWriter {
  public:
   UnitWriter(std::unique_ptr<AtomicFile> file, uint64_t token_bytes)
       : file_(std::move(file)), token_bytes_(token_bytes) {}
 
-  // Sentences first, then the part they belong to, of which all but `stats` is filled in here.
+  // Sentences first, then the part they belong to.
   absl::Status AddSentence(absl::Span<const int32_t> ids);
   void ClosePart(const DocumentPart& part);
   // Forgets the sentences since the last ClosePart; their bytes stay in the file, unused.

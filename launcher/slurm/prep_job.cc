@@ -65,7 +65,7 @@ absl::Status PrepSubmission::Compose() {
       OurOption("--chdir", here.string(), "Paths of the command line begin there:"),
       OurOption("--open-mode", "append", ""),
       OurOption("--requeue", "",
-                "A lost node, or a job of higher priority, costs the unit being encoded:")};
+                "A lost node, or a job of higher priority, costs the units being encoded:")};
   std::vector<std::string> notes;
   const std::string head = ScriptHead(ours, users_, &notes);
   for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());

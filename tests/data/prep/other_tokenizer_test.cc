@@ -93,6 +93,22 @@ TEST_F(OtherTokenizerTest, AnyNumberOfWorkersGivesTheSameBytes) {
   EXPECT_TRUE(Documents() == written);
 }
 
+TEST_F(OtherTokenizerTest, ALongDocumentIsEncodedAsItIsReadAndDroppedWhole) {
+  options_.text.drop_duplicates = true;
+  const std::string longer(3 << 20, 'x');
+  std::string lines;
+  for (int i = 0; i < 30'000; ++i) absl::StrAppend(&lines, "line ", i, " of a long document\\n");
+  const auto line = [](const std::string& text) { return "{\"text\": \"" + text + "\"}\n"; };
+  ASSERT_GT(lines.size(), 3u << 18);
+  lines += lines;
+  const std::string text =
+      line("first") + line(lines) + line("second") + line(lines) + line(longer) + line("third");
+  ASSERT_TRUE(Prepare("a.jsonl", text).ok());
+  const std::string written = absl::StrReplaceAll(lines, {{"\\n", "\n"}});
+  EXPECT_TRUE(Documents() ==
+              (std::vector<std::string>{"first", written, "second", longer, "third"}));
+}
+
 TEST_F(OtherTokenizerTest, ADatasetGivesItsTokenizerToTheNext) {
   const std::string text = "{\"text\": \"some words\"}\n";
   const auto made = Prepare("a.jsonl", text).value();
