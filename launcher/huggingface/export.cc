@@ -116,15 +116,13 @@ std::vector<std::string> ClassesOf(const Export& work) {
   return dataset->examples->classes;
 }
 
-// Writes the tokenizer of a model of the family; returns the text of its config.json.
-absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& family) {
+// The text of the model's config.json. With `tokenizer`, writes its files, too.
+absl::StatusOr<std::string> ConfigText(const Export& work, const HfFamily& family,
+                                       const TokenizerSettings* tokenizer = nullptr) {
   const RunConfig& config = work.config;
-  const TokenizerSettings settings = {
-      .max_length = config.sampling.seq_len,
-      .objective = family.names().has_xlnet_tokenizer ? "" : config.objective.name};
   if (work.imported.exists()) {
     RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
-    RETURN_IF_ERROR(WriteTokenizerOfImport(work, settings));
+    if (tokenizer != nullptr) RETURN_IF_ERROR(WriteTokenizerOfImport(work, *tokenizer));
     ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
     ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
     std::optional<DType> dtype = work.options.files.dtype;
@@ -137,13 +135,16 @@ absl::StatusOr<std::string> DescribeFamily(const Export& work, const HfFamily& f
                                     "put the dataset back there, or take --format "
                                     "safetensors, which writes the weights without it"));
   RETURN_IF_ERROR(CheckMetadata(work.saved, config, dataset));
-  RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, settings));
+  if (tokenizer != nullptr) RETURN_IF_ERROR(WriteTokenizerOfDataset(work, dataset, *tokenizer));
   return HfConfigText(family, config, static_cast<int64_t>(dataset.vocab_size), work.dtype(),
                       dataset.vocab_ids, ClassesOf(work));
 }
 
 absl::Status WriteFamily(const Export& work, const HfFamily& family) {
-  ASSIGN_OR_RETURN(const std::string text, DescribeFamily(work, family));
+  const TokenizerSettings tokenizer = {
+      .max_length = work.config.sampling.seq_len,
+      .objective = family.names().has_xlnet_tokenizer ? "" : work.config.objective.name};
+  ASSIGN_OR_RETURN(const std::string text, ConfigText(work, family, &tokenizer));
   RETURN_IF_ERROR(work.Write("config.json", text));
   ASSIGN_OR_RETURN(const HfConfig config, ParseHfConfig(text, "config.json"));
   const bool is_untouched = work.imported.exists() && work.saved.is_imported();
@@ -201,14 +202,23 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   const ParameterLayout network(config.model, VocabSizeOf(work.weights.parameters()));
+  const bool has_output = !config.model.task.has_head() ||
+                          absl::EndsWith(family.Architecture(config.model), "DoubleHeadsModel");
   const PeftExport peft = {.checkpoint = work.checkpoint,
                            .config = config,
                            .choice = work.options.weights(),
                            .dtype = work.dtype(),
+                           .has_output = has_output,
                            .task_type = PeftTask(family, config.model),
                            .base_name = work.imported.source()};
-  return WritePeftFiles(peft, network, family.Tensors(config.model, network),
-                        work.directory.string());
+  TensorTable tensors = family.Tensors(config.model, network);
+  // How many rows stand before the first position is said by config.json alone.
+  if (config.lora.Trains("transformer.position_embedding.weight")) {
+    ASSIGN_OR_RETURN(const std::string text, ConfigText(work, family));
+    ASSIGN_OR_RETURN(const HfConfig described, ParseHfConfig(text, "config.json"));
+    family.FitTensors(described, tensors);
+  }
+  return WritePeftFiles(peft, network, tensors, work.directory.string());
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.

@@ -25,14 +25,12 @@ using Json = nlohmann::ordered_json;
 // What peft puts before the names of the model.
 constexpr char kPrefix[] = "base_model.model.";
 
-// The tensor that holds the parameter and nothing else; null if there is none.
-const FileTensor* FindTensor(const TensorTable& tensors, const ParameterInfo& info) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(), [&](const FileTensor& tensor) {
-    return !tensor.is_alias && tensor.blocks.size() == 1 && !tensor.is_folded &&
-           tensor.blocks[0].offset == info.offset &&
-           tensor.blocks[0].num_elements() == info.shape.num_elements();
-  });
-  return found == tensors.end() ? nullptr : &*found;
+// Whether the tensor holds the parameter, and nothing else of ours.
+bool IsOf(const FileTensor& tensor, const ParameterInfo& info) {
+  const auto others = std::count_if(tensor.blocks.begin(), tensor.blocks.end(),
+                                    [](const TensorBlock& block) { return block.offset >= 0; });
+  return others == 1 && !tensor.is_folded && tensor.blocks.back().offset == info.offset &&
+         tensor.blocks.back().num_elements() == info.shape.num_elements();
 }
 
 // "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.weight"; "" of a tensor
@@ -55,16 +53,21 @@ std::string NameInLayers(const std::string& module) {
   return module;
 }
 
+bool Has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 void AddOnce(std::string name, std::vector<std::string>& names) {
-  if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(std::move(name));
+  if (!Has(names, name)) names.push_back(std::move(name));
 }
 
 // Collects what is written. Adapters are read from the checkpoint's own flat space, whole modules
-// from that of the network.
+// from that of the network. What is tied, or repeated, belongs to several modules: peft copies a
+// module that is trained, and leaves the others with the base's values, so that all are written.
 class PeftTensors {
  public:
-  PeftTensors(const ParameterLayout& network, const TensorTable& tensors)
-      : network_(network), tensors_(tensors) {}
+  PeftTensors(const ParameterLayout& network, const TensorTable& tensors, bool has_output)
+      : network_(network), tensors_(tensors), has_output_(has_output) {}
 
   void Add(const ParameterInfo& info) {
     absl::string_view projection = info.name;
@@ -72,10 +75,15 @@ class PeftTensors {
     if (is_a || absl::ConsumeSuffix(&projection, kAdapterB)) {
       AddAdapter(info, std::string(projection), is_a ? ".lora_A.weight" : ".lora_B.weight");
     } else {
-      AddModule(info);
+      AddWhole(info);
     }
   }
   absl::Status ToStatus() const {
+    for (const std::string& module : modules_) {
+      if (Has(adapted_, module))
+        return FailedPrecondition("peft gives a module an adapter or trains it whole, and ", module,
+                                  " has both; export the run with --format hf or safetensors");
+    }
     if (no_modules_.empty()) return absl::OkStatus();
     const size_t others = no_modules_.size() - 1;
     return FailedPrecondition(
@@ -90,10 +98,9 @@ class PeftTensors {
   TensorTable modules() const {
     TensorTable all;
     for (FileTensor tensor : tensors_) {
-      const std::string module = ModuleOf(tensor.name);
-      if (tensor.is_alias || std::find(modules_.begin(), modules_.end(), module) == modules_.end())
-        continue;
+      if (!Has(modules_, ModuleOf(tensor.name))) continue;
       tensor.name = absl::StrCat(kPrefix, tensor.name);
+      tensor.is_alias = false;
       all.push_back(std::move(tensor));
     }
     return all;
@@ -102,20 +109,35 @@ class PeftTensors {
   std::vector<std::string> saved() const { return NamesFor(modules_); }
 
  private:
+  // The modules that hold the parameter; none if it is part of a joined tensor or no module's. A
+  // module of modules is none: BERT's "cls.predictions" has the bias that its decoder has, too.
+  std::vector<std::string> ModulesOf(const ParameterInfo& info) const {
+    std::vector<std::string> modules;
+    for (const FileTensor& tensor : tensors_) {
+      const std::string module = ModuleOf(tensor.name);
+      if (module.empty() || !IsOf(tensor, info) || (tensor.is_alias && !has_output_)) continue;
+      const std::string inside = module + ".";
+      if (std::none_of(tensors_.begin(), tensors_.end(), [&](const FileTensor& other) {
+            return absl::StartsWith(ModuleOf(other.name), inside);
+          }))
+        AddOnce(module, modules);
+    }
+    return modules;
+  }
   void AddAdapter(const ParameterInfo& info, const std::string& projection, const char* end) {
     const std::string dense = absl::StrCat(projection, ".weight");
     const ParameterInfo& weight = network_.Find(network_.Contains(dense) ? dense : projection);
-    const FileTensor* const tensor = FindTensor(tensors_, weight);
-    const std::string module = tensor == nullptr ? "" : ModuleOf(tensor->name);
-    if (module.empty() || tensor->shape.rank() != 2) return AddOnce(weight.name, no_modules_);
-    AddOnce(module, adapted_);
-    adapters_.push_back(PlainTensor(info, absl::StrCat(kPrefix, module, end)));
+    const std::vector<std::string> modules = ModulesOf(weight);
+    if (modules.empty()) AddOnce(weight.name, no_modules_);
+    for (const std::string& module : modules) {
+      AddOnce(module, adapted_);
+      adapters_.push_back(PlainTensor(info, absl::StrCat(kPrefix, module, end)));
+    }
   }
-  void AddModule(const ParameterInfo& info) {
-    const FileTensor* const tensor = FindTensor(tensors_, network_.Find(info.name));
-    const std::string module = tensor == nullptr ? "" : ModuleOf(tensor->name);
-    if (module.empty()) return AddOnce(info.name, no_modules_);
-    AddOnce(module, modules_);
+  void AddWhole(const ParameterInfo& info) {
+    const std::vector<std::string> modules = ModulesOf(network_.Find(info.name));
+    if (modules.empty()) AddOnce(info.name, no_modules_);
+    for (const std::string& module : modules) AddOnce(module, modules_);
   }
   // What tells peft which modules are meant; it takes every one whose name ends so. What all layers
   // call a module or, where others end so that are not meant, all of its name: BERT's
@@ -127,8 +149,7 @@ class PeftTensors {
       const bool takes_others =
           std::any_of(tensors_.begin(), tensors_.end(), [&](const FileTensor& tensor) {
             const std::string other = ModuleOf(tensor.name);
-            return absl::EndsWith(other, name) &&
-                   std::find(modules.begin(), modules.end(), other) == modules.end();
+            return absl::EndsWith(other, name) && !Has(modules, other);
           });
       AddOnce(takes_others ? module : name, names);
     }
@@ -137,6 +158,7 @@ class PeftTensors {
 
   const ParameterLayout& network_;
   const TensorTable& tensors_;
+  const bool has_output_;  // of a language model
   TensorTable adapters_;
   std::vector<std::string> adapted_, modules_;
   std::vector<std::string> no_modules_;  // what is trained and is in none
@@ -169,7 +191,7 @@ std::string ConfigText(const PeftExport& work, const PeftTensors& tensors) {
 absl::Status WritePeftFiles(const PeftExport& work, const ParameterLayout& network,
                             const TensorTable& tensors, const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<ParameterInfo> saved, ReadSavedParameters(work.checkpoint));
-  PeftTensors collected(network, tensors);
+  PeftTensors collected(network, tensors, work.has_output);
   for (const ParameterInfo& info : saved) collected.Add(info);
   RETURN_IF_ERROR(collected.ToStatus());
   const WeightReader own = WeightReader::OfTrained(work.checkpoint, work.choice);

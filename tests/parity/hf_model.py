@@ -18,7 +18,7 @@ except ImportError as missing:
 try:  # gone from transformers 5
     from transformers.models.deprecated.transfo_xl import TransfoXLConfig, TransfoXLLMHeadModel
 except ImportError:
-    TransfoXLConfig = TransfoXLLMHeadModel = None
+    TransfoXLConfig, TransfoXLLMHeadModel = (getattr(transformers, name, None) for name in ("TransfoXLConfig", "TransfoXLLMHeadModel"))
 
 transformers.utils.logging.disable_progress_bar()
 

@@ -31,6 +31,7 @@ except ImportError as missing:
     sys.exit(77)
 
 STEPS = 50
+VOCAB = families_parity.VOCAB
 EVALUATED = 4  # batches
 # Relative; what fp32 makes of losses (finetuning_parity.py), and of logits (llama_parity.py).
 LOSS_BOUND, LOGITS_BOUND = 1e-6, llama_parity.TOLERANCE
@@ -70,6 +71,43 @@ CASES = {
         "BertForMaskedLM", families_parity.bert(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0),
         {**CLASSES, "train.lora.targets": "v, down", "train.lora.tensors": "ff.layer_norm"}, architecture="BertForSequenceClassification",
         task="classification", options={"sampling.reuse_len": 24}, arguments={"num_labels": 3}),
+}
+
+
+class Shared(typing.NamedTuple):
+    """A network with tensors that are tied, repeated, or stored otherwise there, each of which is trained whole or has an adapter."""
+    kind: str  # class of transformers
+    config: typing.Union[dict, str]  # of a model that is saved; or a configuration of ours
+    targets: str = "all"
+    tensors: str = "word_embedding"
+    changes: dict = {}  # of the run
+    data: str = "text"
+
+
+OWN = {**families_parity.SETTINGS, **families_parity.SMALL}
+LONG = {**OWN, "sampling.seq_len": 50, "sampling.num_predict": 8, "sampling.global_stride": 16, "model.attention_windows": "6:6; 3:3",
+        "model.global_projections": "false"}
+WHOLE = "word_embedding, position_embedding, lm_loss, lm_head, layer_norm"
+GPT = heads_parity.gpt()
+SHARED = {
+    "llama, tied": Shared("LlamaForCausalLM", GROUPED | {"tie_word_embeddings": True}, tensors="word_embedding, layer_norm"),
+    "llama, untied": Shared("LlamaForCausalLM", GROUPED, "q", "word_embedding, lm_loss"),
+    "qwen2, tied": Shared("Qwen2ForCausalLM", GROUPED | {"tie_word_embeddings": True}),
+    "bert": Shared("BertForMaskedLM", families_parity.bert(), tensors=WHOLE, changes={"sampling.reuse_len": 24}),
+    "bert, output's bias": Shared("BertForMaskedLM", families_parity.bert(), tensors="lm_loss", changes={"sampling.reuse_len": 24}),
+    "roberta": Shared("RobertaForMaskedLM", families_parity.roberta(), tensors=WHOLE),
+    "longformer": Shared("LongformerForMaskedLM", families_parity.roberta(attention_window=16), tensors=WHOLE),
+    "longformer, repeated projections": Shared("LongformerForMaskedLM", "longformer-tiny", tensors=WHOLE, changes=LONG),
+    "bert of classes": Shared("BertForSequenceClassification", "finetune/bert-classify-tiny", changes={
+        **heads_parity.SMALL, "objective.num_classes": 3}, data="classification"),
+    "gpt": Shared("OpenAIGPTLMHeadModel", GPT, "o, up, down", "word_embedding, position_embedding, layer_norm"),
+    "gpt2": Shared("GPT2LMHeadModel", GPT, "o, up, down", "word_embedding, position_embedding, layer_norm"),
+    "gpt2 of choices": Shared("GPT2DoubleHeadsModel", "finetune/gpt-classify-tiny", "down", changes={
+        **heads_parity.SMALL, **heads_parity.CHOICES, "model.layer_norm": "pre"}, data="multiple_choice"),
+    "xlnet": Shared("XLNetLMHeadModel", heads_parity.xlnet(), "up, down", "word_embedding, lm_loss, layer_norm"),
+    "transformer-xl": Shared("TransfoXLLMHeadModel", dict(
+        vocab_size=VOCAB, n_layer=2, d_model=32, d_embed=32, n_head=2, d_head=16, d_inner=64, cutoffs=[], div_val=1, mem_len=40,
+        same_length=False, clamp_len=-1), "o, r, up, down", "word_embedding, lm_loss, layer_norm"),
 }
 
 
@@ -264,11 +302,56 @@ def check_case(name, work, shards):
     return [*faults, *tensor_faults(work), *moved_faults(work), *measures.exceeding(LOGITS_BOUND, LOGITS_BOUND)]
 
 
+def kind_of(case):
+    return getattr(transformers, case.kind, None) or getattr(hf_model, case.kind)
+
+
+def make_base(work, case, shards):
+    """work/base, a run, and work/hf, what it is there."""
+    if isinstance(case.config, str):
+        run_programs.launch(work / "base", {**case.changes, "data.shards": shards[case.data]}, case.config)
+        return run_programs.export(work / "base", work / "hf")
+    kind = kind_of(case)
+    cases.save(cases.random_model(lambda: kind(kind.config_class(**case.config)), seed=5), work / "hf", shards["text"])
+    run_programs.import_model(work / "hf", work / "base", {**llama_parity.SETTINGS, **case.changes, "data.shards": shards["text"]})
+
+
+@torch.no_grad()
+def check_shared(name, work, shards):
+    """Adapters and trained tensors in peft, beside the saved model, are the network of the merged export, and not that of the base."""
+    case = SHARED[name]
+    kind = kind_of(case)
+    make_base(work, case, shards)
+    settings = {"train.steps": 3, "optimizer.learning_rate": 0.03, "optimizer.warmup_steps": 1, "checkpoint.every": 0,
+                "train.lora.rank": 4, "train.lora.targets": case.targets, "train.lora.tensors": case.tensors}
+    run_programs.launch(work / "run", {**settings, "train.init_from": work / "base", "data.shards": shards[case.data]}, work / "base/config")
+    for output, *options in (("adapters", "peft"), ("wide", "hf", "--dtype", "fp32")):
+        run_programs.export(work / "run", work / output, *options)
+    base, merged = (kind.from_pretrained(work / directory).eval() for directory in ("hf", "wide"))
+    adapted = peft.PeftModel.from_pretrained(kind.from_pretrained(work / "hf"), work / "adapters", is_trainable=True).eval()
+    file = load_file(work / "adapters/adapter_model.safetensors")
+    faults = [f"{name} is in the file or in peft alone" for name in sorted(set(file) ^ set(trained(adapted)))]
+    inputs = {"input_ids": torch.randint(6, VOCAB, (3, 48), generator=torch.Generator().manual_seed(1))}
+    if base.config.model_type == "longformer":
+        inputs["global_attention_mask"] = (torch.arange(48) % 16 == 0).long().expand(3, 48)
+    with hf_model.torchs_type_as():
+        outputs = [model(**inputs).logits for model in (adapted, merged, base)]
+    measures = hf_model.Measures()
+    measures.add("logits, peft and merged", *outputs[:2])
+    hf_model.print_table(name, measures)
+    if (outputs[2] - outputs[1]).abs().max() < 0.05 * outputs[1].abs().max():
+        faults.append("training changed nothing, so that nothing is compared")
+    return faults + measures.exceeding(LOGITS_BOUND, LOGITS_BOUND)
+
+
 def main():
     torch.set_num_threads(1)
     transformers.utils.logging.set_verbosity_error()  # it warns of heads that the saved model does not have
     print(f"{hf_model.versions()}, peft {peft.__version__}")
-    return cases.check_each({name: partial(check_case, name) for name in sys.argv[1:] or CASES}, f"{STEPS} steps and all exports agree")
+    if hf_model.TransfoXLLMHeadModel is None or tuple(map(int, peft.__version__.split(".")[:2])) < (0, 17):
+        SHARED.pop("transformer-xl")  # older ones cannot wrap its output, and say so
+    checks = {name: partial(check_case if name in CASES else check_shared, name) for name in sys.argv[1:] or [*CASES, *SHARED]}
+    return cases.check_each(checks, f"{STEPS} steps and all exports agree")
 
 
 if __name__ == "__main__":
