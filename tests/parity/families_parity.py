@@ -78,7 +78,8 @@ def compare_logits(model, dump, measures):
         inputs["global_attention_mask"] = facts["row_glob"].reshape(lanes, slots).long()
         assert inputs["global_attention_mask"].any() and min(model.config.attention_window) < slots
     else:
-        inputs["attention_mask"] = masks.keys_of_rows(facts, 0, slots).float()
+        seen = masks.keys_of_rows(facts, 0, slots)
+        inputs["attention_mask"] = seen.float() if transformers.__version__[0] == "4" else seen.bool()[:, None]
     result = model(**inputs)
     logits = result.prediction_logits if hasattr(result, "prediction_logits") else result.logits
     used = facts["weights"].reshape(-1) != 0
