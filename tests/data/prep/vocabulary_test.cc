@@ -83,7 +83,8 @@ TEST_F(VocabularyTest, WordsBeginWhereTheirTokenizerMarksThem) {
 }
 
 TEST_F(VocabularyTest, DamagedTokenizersAreNamed) {
-  ExpectDamaged("{", "'t.json': it is not Hugging Face's tokenizer.json");
+  ExpectDamaged("{", "'t.json': it is not valid JSON (column 2: unexpected end");
+  ExpectDamaged("{}", "'t.json': it is not Hugging Face's tokenizer.json");
   ExpectDamaged(R"({"model": {}})", "its model has no vocabulary");
   ExpectDamaged(R"({"model": {"vocab": {}}})", "its vocabulary is empty");
   ExpectDamaged(R"({"model": {"vocab": 3}})", "neither an object nor a list");

@@ -122,7 +122,7 @@ TEST_F(LikelihoodTest, QuestionsHaveChoices) {
 TEST_F(LikelihoodTest, OtherLinesAreRefusedWithTheirPlace) {
   ExpectRefused("a.jsonl", "", "a.jsonl holds no text");
   ExpectRefused("a.txt", "\n\n", "a.txt holds no text");
-  ExpectRefused("a.jsonl", "\ntext\n", "a.jsonl:2: not a JSON object");
+  ExpectRefused("a.jsonl", "\ntext\n", "a.jsonl:2: not valid JSON (column 2: invalid literal)");
   ExpectRefused("a.jsonl", "{\"words\":\"a\"}", "a.jsonl:1: there is no 'text' and no 'choices'");
   ExpectRefused("a.jsonl", "{\"text\":1}", "a.jsonl:1: 'text' is not a string");
   ExpectRefused("a.jsonl", "{\"text\":\"a\\u0000\"}", "a.jsonl:1: byte 1 of 'text' is NUL");

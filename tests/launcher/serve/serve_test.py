@@ -168,7 +168,7 @@ def check_http_refusals(server):
             ("/v1/infill", {}, 400, "text", "is missing"),
             ("/v1/infill", {"text": TEXT, "op": "score"}, 400, "op", "the path says"),
             ("/v1/infill", {"text": "no blank"}, 400, None, "has no blank"),
-            ("/v1/infill", b"{", 400, None, "not JSON"),
+            ("/v1/infill", b"{", 400, None, "not valid JSON (column 2:"),
             ("/v1/score", {"continuation": "a fault"}, 400, None, "the word fault"),
             ("/v1/nothing", {}, 404, None, "there is no such path"),
             ("/v1/infill", None, 405, None, "takes POST"),

@@ -246,9 +246,11 @@ TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
             R"(fault"}})");
   EXPECT_EQ(responses[2]["log_prob"], -1);
   EXPECT_EQ(responses[3].dump(), R"({"id":null,"error":{"code":"invalid_request","message":)"
-                                 R"("the request is not JSON in UTF-8"}})");
+                                 R"("the request is not valid JSON (column 2: invalid literal)"
+}
+})");
   EXPECT_EQ(responses[4]["completions"][0]["text"], " a");
-  EXPECT_EQ(responses[5]["error"]["code"], "too_long");
+EXPECT_EQ(responses[5]["error"]["code"], "too_long");
 }
 
 TEST(ErrorCodeTest, AFullQueueIsNoWantOfMemory) {
