@@ -14,9 +14,12 @@
 
 #include "absl/status/status.h"
 
+#include "core/train/run/run_config.h"
 #include "launcher/huggingface/weight_files.h"
 
 namespace anyorder::launcher {
+
+struct HfConfig;
 
 enum class ExportFormat {
   kHuggingFace,  // a model of a family of families/hf_family.h
@@ -49,6 +52,10 @@ struct ImportOptions {
   std::string config;  // TOML, or empty: settings for continued pretraining
   std::vector<std::string> overrides;  // section.key=value
 };
+
+// What an import trains unless told otherwise: [model] as the weights have it, and settings that go
+// with it and with the objective and length of text that `options` ask for.
+RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig& model);
 
 // Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
 // launch` trains it with any number of ranks; what it may still choose then is said in README.md,

@@ -69,10 +69,17 @@ std::string UpdatedHfConfigText(const HfFamily& family, const std::string& origi
   const absl::StatusOr<const HfFamily*> origin =
       FamilyOfType(family.names().model_type, ClassOf(json));
   const bool has_class = json.contains("architectures") && origin.ok() && *origin == &family;
-  if (!family.names().keeps_storage || !has_class)
+  if (!family.names().keeps_storage || !has_class) {
+    if (ClassOf(json) != family.Architecture(config.model)) json.erase("auto_map");
     json["architectures"] = {family.Architecture(config.model)};
+  }
+  // All tensors are floats, and after training no other place has these weights.
+  for (const char* key : {"quantization_config", "compression_config"}) json.erase(key);
+  if (trained) json.erase("_name_or_path");
   for (const char* key : {"torch_dtype", "dtype"})
     if (dtype && json.contains(key)) json[key] = TorchName(*dtype);
+  // Where neither is there, some versions of transformers load fp32.
+  if (dtype == DType::kBFloat16 && !json.contains("dtype")) json["torch_dtype"] = TorchName(*dtype);
   family.UpdateConfig(config, vocab_size, trained, classes, json);
   return Text(json);
 }

@@ -131,43 +131,6 @@ struct Import {
   HfWeights::Findings findings;
 };
 
-bool GoesOnWithTask(const ImportOptions& options, const HfConfig& model) {
-  const std::string same = absl::StrCat("objective.name=", model.objective.name);
-  const auto is_of_another = [&same](const std::string& setting) {
-    return absl::StartsWith(setting, "objective.next_sentence=") ||
-           (absl::StartsWith(setting, "objective.name=") && setting != same);
-  };
-  return model.has_task() && options.config.empty() &&
-         std::none_of(options.overrides.begin(), options.overrides.end(), is_of_another);
-}
-
-// Small steps from weights that are good already: users who went on at a pretraining rate reported
-// models that got worse. Adam starts without history, so that its first steps need both warm-up and
-// bias correction.
-// Weights of a class for a task go on with the task, unless another objective is asked for.
-RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig& model) {
-  RunConfig config = RunConfig::ForNewRun();
-  config.model = model.model;
-  config.optimizer.learning_rate = 2e-5;
-  config.optimizer.warmup_steps = 1000;
-  config.optimizer.bias_correction = true;
-  config.train.steps = 20000;
-  config.train.global_batch_size = 32;
-  config.train.micro_batch_size = 2;
-  config.checkpoint.every = 500;
-  config.data.shards = "shards";
-  model.family->SetDefaults(model, config);
-  if (!GoesOnWithTask(options, model)) return config;
-  config.objective = model.objective;
-  config.model.mem_len = 0;
-  const int64_t seq_len = config.sampling.seq_len;
-  config.sampling = SamplingConfig();  // what pretraining reads
-  config.sampling.seq_len = seq_len;
-  config.sampling.bidirectional = false;
-  config.Resolve();
-  return config;
-}
-
 absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::string& name,
                                       absl::string_view remedy) {
   const std::string path = (fs::path(directory) / name).string();
@@ -215,6 +178,8 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
   if (model.gelu_is_open && config.model.activation == kernels::Activation::kGeluErf)
     expected.model.activation = kernels::Activation::kGeluErf;
   if (model.ffn_residual_is_open) expected.model.ffn_residual = config.model.ffn_residual;
+  if (model.model.segments == Segments::kLearned)  // a table can be longer (bert_like.cc)
+    expected.model.num_segments = std::max(model.model.num_segments, config.model.num_segments);
   const std::vector<std::string> theirs = FunctionLines(expected);
   const std::vector<std::string> ours = FunctionLines(config);
   for (size_t i = 0; i < ours.size(); ++i) {
@@ -394,6 +359,10 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
         "note: feed-forward layers are added to their normalised input, as in A3's released code "
         "(model.ffn_residual is \"normed\"; \"input\" is Llama's form)\n");
   }
+  const int64_t types = import.model.model.num_segments, all = import.config.model.num_segments;
+  if (all > types)
+    absl::PrintF("note: %d of %d token types begin as copies of the weights' %d, in turn\n",
+                 all - types, all, types);
   for (const HfHead* const head : import.findings.drawn) {
     absl::PrintF("note: the %s is randomly initialised (train.seed): %s has none\n", head->name,
                  import.input);

@@ -111,6 +111,7 @@ void BertLikeFamily::VisitKeys(HfKeys& keys) const {
   keys.Rate("attention_probs_dropout_prob", model.attention_dropout);
   VisitPositions(is_roberta(), keys);
   keys.Required("type_vocab_size", model.num_segments);
+  keys.Write("type_vocab_size", model.num_segments, HfKeys::In::kAll);  // an import may add some
   keys.Range("initializer_range", model.init_range);
   keys.Number("layer_norm_eps", model.layer_norm_epsilon, 1e-12);
   keys.Fixed("position_embedding_type", "absolute");
@@ -126,12 +127,7 @@ void BertLikeFamily::VisitKeys(HfKeys& keys) const {
 
 void BertLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
   config.objective.name = "bert";
-  SamplingConfig& sampling = config.sampling;
-  sampling.seq_len = std::min<int64_t>(512, config.model.max_positions / 2 * 2);
-  sampling.reuse_len = sampling.seq_len / 2;
-  sampling.num_predict = std::max<int64_t>(1, sampling.seq_len * 15 / 100);
-  sampling.spans = SpanKind::kSingle;
-  sampling.bidirectional = false;
+  config.sampling.seq_len = std::min<int64_t>(512, config.model.max_positions);
 }
 
 TensorTable BertLikeFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
@@ -176,15 +172,30 @@ TensorTable BertLikeFamily::Tensors(const ModelConfig& model, const ParameterLay
 }
 
 void BertLikeFamily::FitTensors(const HfConfig& config, TensorTable& tensors) const {
-  if (config.first_position == 0) return;
-  const std::string positions =
-      absl::StrCat(names().prefix, "embeddings.position_embeddings.weight");
+  const std::string embeddings = absl::StrCat(names().prefix, "embeddings.");
+  const int64_t types = config.model.num_segments;
   for (FileTensor& tensor : tensors) {
-    if (tensor.name != positions) continue;
-    const int64_t columns = tensor.shape[1];
-    tensor.shape = Shape{tensor.shape[0] + config.first_position, columns};
-    tensor.blocks.insert(tensor.blocks.begin(), TensorBlock::Zeros(config.first_position, columns));
+    if (config.first_position > 0 && tensor.name == embeddings + "position_embeddings.weight") {
+      const int64_t columns = tensor.shape[1];
+      tensor.shape = Shape{tensor.shape[0] + config.first_position, columns};
+      tensor.blocks.insert(tensor.blocks.begin(),
+                           TensorBlock::Zeros(config.first_position, columns));
+    } else if (tensor.name == embeddings + "token_type_embeddings.weight" &&
+               types < tensor.shape[0]) {
+      tensor.shape = Shape{types, tensor.shape[1]};
+      tensor.blocks = {tensor.blocks[0].Rows(0, types)};
+    }
   }
+}
+
+// Types that the files lack are copies of those that they have.
+absl::Status BertLikeFamily::Fold(const HfConfig& config, const ParameterLayout& layout,
+                                  const TensorReader& /*read*/, float* flat) const {
+  const ParameterInfo& table = layout.Find("transformer.segment_embedding.weight");
+  const int64_t begin = config.model.num_segments * table.shape[1];
+  float* const rows = flat + table.offset;
+  for (int64_t i = begin; i < table.shape.num_elements(); ++i) rows[i] = rows[i - begin];
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::launcher

@@ -21,6 +21,8 @@ class BertLikeFamily : public HfFamily {
   void SetDefaults(const HfConfig& model, RunConfig& config) const override;
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
   void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
+  absl::Status Fold(const HfConfig& config, const ParameterLayout& layout, const TensorReader& read,
+                    float* flat) const override;
 
  protected:
   // Names of the head's output weight, a second one of the embedding, and of a second one of its

@@ -38,11 +38,7 @@ RobertaLikeFamily::RobertaLikeFamily(Names names, const std::string& classes)
 
 void RobertaLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) const {
   config.objective.name = "longformer";  // text without pairs
-  SamplingConfig& sampling = config.sampling;
-  sampling.seq_len = std::min<int64_t>(4096, config.model.max_positions) - 1;  // and CLS
-  sampling.num_predict = std::max<int64_t>(1, sampling.seq_len * 15 / 100);
-  sampling.spans = SpanKind::kSingle;
-  sampling.bidirectional = false;
+  config.sampling.seq_len = std::min<int64_t>(4096, config.model.max_positions);
 }
 
 const HfFamily& RobertaFamily() {

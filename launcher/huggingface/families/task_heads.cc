@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -182,7 +183,7 @@ TensorTable HfFamily::HeadTensors(const ModelConfig& model, const ParameterLayou
     if (!head.IsIn(model)) continue;
     for (const auto& [ours, theirs] : head.names) {
       const bool is_ours = layout.Contains(ours);
-      if (!is_ours && !head.is_of_task()) continue;
+      if (!is_ours && (!head.is_of_task() || absl::StartsWith(ours, kSummary))) continue;
       tensors.push_back(is_ours
                             ? HeadTensor(layout.Find(ours).shape, layout.Find(ours).offset, theirs)
                             : HeadTensor(MissingShape(layout, ours), -1, theirs));

@@ -29,13 +29,34 @@ inline HfConfig Parsed(const nlohmann::ordered_json& config) {
 // A run of such a model, with what an import makes of it.
 inline RunConfig RunOfModel(const nlohmann::ordered_json& config) {
   const HfConfig parsed = Parsed(config);
-  RunConfig run;
-  run.model = parsed.model;
-  run.data.shards = "shards";
-  parsed.family->SetDefaults(parsed, run);
-  run.Resolve();
+  RunConfig run = ContinuedTrainingDefaults({}, parsed);
   EXPECT_TRUE(run.Validate().empty()) << config << run.Validate().Joined();
   return run;
+}
+
+// A small config.json of the family, with the sizes under all their names.
+inline nlohmann::ordered_json SmallConfig(const HfFamily& family) {
+  nlohmann::ordered_json json = {{"model_type", family.names().model_type},
+                                 {"architectures", {family.names().architecture}},
+                                 {"vocab_size", 14},
+                                 {"max_position_embeddings", 22},
+                                 {"n_positions", 20},
+                                 {"type_vocab_size", 2},
+                                 {"model_length", 64},
+                                 {"cond_dim", 8},
+                                 {"mem_len", 5},
+                                 {"same_length", false},
+                                 {"cutoffs", {4, 7}},
+                                 {"div_val", 2},
+                                 {"block_type", "llama"},
+                                 {"activation_type", "silu"},
+                                 {"layer_norm_type", "rms"},
+                                 {"rope", true}};
+  for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "n_blocks"}) json[key] = 2;
+  for (const char* key : {"hidden_size", "d_model", "n_embd", "hidden_dim"}) json[key] = 16;
+  for (const char* key : {"num_attention_heads", "n_head", "n_heads", "d_head"}) json[key] = 4;
+  for (const char* key : {"intermediate_size", "d_inner", "mlp_hidden_size"}) json[key] = 64;
+  return json;
 }
 
 // Members with which this config.json is refused, in place of its own, and with what words.
@@ -156,6 +177,23 @@ class MadeModelDirectory : public ExchangeDirectory {
     const absl::Status status = ImportAs("run", "hf", overrides);
     said_ = ::testing::internal::GetCapturedStdout();
     return status;
+  }
+
+  // All the tensors that a model of this config.json has, all values different, with XLNet's
+  // tokenizer.
+  void Make(const nlohmann::ordered_json& json) {
+    model_.config = json;
+    const HfConfig config = Parsed(json);
+    TensorTable tensors =
+        config.family->Tensors(config.model, ParameterLayout(config.model, config.vocab_size));
+    config.family->FitTensors(config, tensors);
+    model_.tensors.clear();
+    float first_value = 0;
+    for (const FileTensor& tensor : tensors) {
+      if (tensor.is_alias) continue;
+      model_.Add(tensor.name, {tensor.shape.num_elements()}, first_value += 1);
+      model_.tensors.back().entry.shape = tensor.shape;
+    }
   }
 
   HfDirectory model_;

@@ -49,20 +49,9 @@ Json FamilyConfig(const std::string& type) {
 
 class FamilyTest : public ::testing::TestWithParam<const char*>, protected MadeModelDirectory {
  protected:
-  // A directory of all the tensors that such a model has, all values different.
   void Make(const std::string& type) {
-    model_.config = FamilyConfig(type);
+    MadeModelDirectory::Make(FamilyConfig(type));
     prefix_ = type + ".";
-    const auto config = ParseHfConfig(model_.config.dump(), "made").value();
-    auto tensors = config.family->Tensors(config.model, ParameterLayout(config.model, 14));
-    config.family->FitTensors(config, tensors);
-    model_.tensors.clear();
-    float first_value = 0;
-    for (const FileTensor& tensor : tensors) {
-      if (tensor.is_alias) continue;
-      model_.Add(tensor.name, {tensor.shape.num_elements()}, first_value += 1);
-      model_.tensors.back().entry.shape = tensor.shape;
-    }
   }
   // Without a SentencePiece vocabulary.
   absl::Status ImportBare(const std::string& tokenizer_json = "") {
@@ -303,6 +292,51 @@ TEST(CausalModelsTest, ConfigIsReadWithTheDefaultsOfTransformers) {
   EXPECT_EQ(xl.same_length, SameLength::kTorch);
   EXPECT_EQ(xl.clamp_len, 1000);
   EXPECT_EQ(xl.initial_memory, InitialMemory::kZeros);
+}
+
+class ObjectivesTest : public ::testing::Test, protected MadeModelDirectory {};
+
+// The defaults of an import are those of the objective that is asked for.
+TEST_F(ObjectivesTest, EveryObjectiveOfAFamilyIsImported) {
+  for (const HfFamily* const family : HfFamilies()) {
+    Make(SmallConfig(*family));
+    const HfFamily::Names names = family->names();
+    std::vector<std::string> objectives(names.pretraining.begin(), names.pretraining.end());
+    objectives.insert(objectives.end(), names.finetuning.begin(), names.finetuning.end());
+    for (const std::string& objective : objectives) {
+      SCOPED_TRACE(absl::StrCat(names.architecture, " ", objective));
+      std::vector<std::string> settings = {"objective.name=" + objective};
+      if (absl::EndsWith(objective, "_finetuning"))
+        settings.emplace_back("objective.num_classes=3");
+      ASSERT_EQ(Import(settings), absl::OkStatus());
+      EXPECT_EQ(ConfigOf().objective.name, objective);
+      EXPECT_EQ(Export("out"), absl::OkStatus());
+      // Text of another length, too.
+      const int64_t length = family == &Bd3LmFamily() ? 32 : 16;
+      settings.push_back(absl::StrCat("sampling.seq_len=", length));
+      EXPECT_EQ(Import(settings), absl::OkStatus());
+    }
+  }
+}
+
+// Models without pairs have one type, BERT's two, UniLM six.
+TEST_P(FamilyTest, TypesThatTheObjectiveNeedsBeginAsCopies) {
+  Make(GetParam());
+  const int64_t types = model_.config["type_vocab_size"];
+  const std::string table = prefix_ + "embeddings.token_type_embeddings.weight";
+  ASSERT_EQ(Import({"objective.name=unilm"}), absl::OkStatus());
+  EXPECT_THAT(said_, HasSubstr("of 6 token types begin as copies of the weights' "));
+  ASSERT_EQ(Export("out"), absl::OkStatus());
+  EXPECT_EQ(JsonOf("out/config.json")["type_vocab_size"], 6);
+  const std::string before = model_.Tensor(table).bytes, after = BytesIn("out", table);
+  ASSERT_EQ(after.size(), 6 * kHiddenSize * 4);
+  for (int64_t row = 0; row < 6; ++row)
+    EXPECT_EQ(after.substr(row * kHiddenSize * 4, kHiddenSize * 4),
+              before.substr(row % types * kHiddenSize * 4, kHiddenSize * 4));
+  // As many as somebody asks for, and not fewer than there are.
+  EXPECT_EQ(Import({"model.num_segments=3"}), absl::OkStatus());
+  Remove({"run"});
+  if (types > 1) ExpectRefused(kExitUsage, {"model.num_segments"}, {"model.num_segments=1"});
 }
 
 class CausalExchangeTest : public ::testing::Test, protected ExchangeDirectory {};

@@ -63,6 +63,22 @@ TEST_F(ImportTest, ExportGivesBackTensorsConfigAndTokenizerByteForByte) {
     EXPECT_EQ(*ReadWholeFile(At("again/") + name), *ReadWholeFile(At("hf/") + name)) << name;
 }
 
+// What is not true of float tensors, or of another class, is not copied.
+TEST_F(ImportTest, AnExportLeavesOutWhatIsNoLongerTrue) {
+  model_.config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+  model_.config["architectures"] = {"XLNetForTokenClassification"};
+  model_.config["auto_map"] = {{"AutoModel", "modeling_mine.Mine"}};
+  model_.config.erase("torch_dtype");
+  ASSERT_EQ(Import({"objective.name=permutation_lm"}), absl::OkStatus());
+  WeightFileOptions rounded;
+  rounded.dtype = DType::kBFloat16;
+  ASSERT_TRUE(Export("again", rounded).ok());
+  const Json again = JsonOf("again/config.json");
+  EXPECT_FALSE(again.contains("quantization_config"));
+  EXPECT_FALSE(again.contains("auto_map"));
+  EXPECT_EQ(again["torch_dtype"], "bfloat16");
+}
+
 TEST_F(ImportTest, WeightsInSeveralFilesAreTheSame) {
   ASSERT_EQ(Import(), absl::OkStatus());
   const std::string whole = StateDigest();

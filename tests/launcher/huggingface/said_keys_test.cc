@@ -18,6 +18,7 @@
 
 #include "core/train/run/field_text.h"
 #include "launcher/huggingface/hf_model.h"
+#include "tests/launcher/huggingface/exchange_directory.h"
 #include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {
@@ -71,28 +72,9 @@ const char* const kUnused =
 // What is written as another value of the same function.
 const char* const kReplaced = "segments num_segments global_projections";
 
-// A small run of the family, from a config.json with the sizes under all their names.
+// A small run of the family.
 RunConfig RunOf(const HfFamily& family) {
-  Json json = {{"model_type", family.names().model_type},
-               {"architectures", {family.names().architecture}},
-               {"vocab_size", 30},
-               {"max_position_embeddings", 22},
-               {"n_positions", 20},
-               {"type_vocab_size", 2},
-               {"model_length", 64},
-               {"cond_dim", 8},
-               {"mem_len", 5},
-               {"same_length", false},
-               {"cutoffs", {4, 7}},
-               {"div_val", 2},
-               {"block_type", "llama"},
-               {"activation_type", "silu"},
-               {"layer_norm_type", "rms"},
-               {"rope", true}};
-  for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "n_blocks"}) json[key] = 2;
-  for (const char* key : {"hidden_size", "d_model", "n_embd", "hidden_dim"}) json[key] = 16;
-  for (const char* key : {"num_attention_heads", "n_head", "n_heads", "d_head"}) json[key] = 4;
-  for (const char* key : {"intermediate_size", "d_inner", "mlp_hidden_size"}) json[key] = 64;
+  const Json json = SmallConfig(family);
   const auto parsed = ParseHfConfig(json.dump(), "made");
   EXPECT_TRUE(parsed.ok() && parsed->family == &family) << parsed.status();
   RunConfig run;
