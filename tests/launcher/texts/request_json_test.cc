@@ -245,12 +245,11 @@ TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
             R"({"id":2,"error":{"code":"invalid_request","message":"'continuation' has the word )"
             R"(fault"}})");
   EXPECT_EQ(responses[2]["log_prob"], -1);
-  EXPECT_EQ(responses[3].dump(), R"({"id":null,"error":{"code":"invalid_request","message":)"
-                                 R"("the request is not valid JSON (column 2: invalid literal)"
-}
-})");
+  EXPECT_EQ(responses[3].dump(),
+            R"({"id":null,"error":{"code":"invalid_request","message":)"
+            R"e("the request is not valid JSON (column 2: invalid literal)"}})e");
   EXPECT_EQ(responses[4]["completions"][0]["text"], " a");
-EXPECT_EQ(responses[5]["error"]["code"], "too_long");
+  EXPECT_EQ(responses[5]["error"]["code"], "too_long");
 }
 
 TEST(ErrorCodeTest, AFullQueueIsNoWantOfMemory) {
