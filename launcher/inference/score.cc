@@ -1,6 +1,7 @@
 // `anyorder score`: how good predictions are, by the metrics of their task; what benchmarks are
 // sent.
 
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -150,6 +151,11 @@ absl::StatusOr<std::vector<data::TrecRunEntry>> ReadRuns(const std::vector<std::
 absl::Status ScoreTrec(const ScoreOptions& options, Scores& scores) {
   if (options.gold.size() != 1)
     return absl::InvalidArgumentError("--task trec takes one --gold, the judgments (qrels)");
+  std::error_code ignored;
+  if (std::filesystem::is_directory(options.gold[0], ignored)) {
+    return InvalidArgument("'", options.gold[0],
+                           "' is a directory, but --task trec is scored by one file");
+  }
   ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments,
                    data::ReadTrecJudgments(options.gold[0]));
   ASSIGN_OR_RETURN(const std::vector<data::TrecRunEntry> run, ReadRuns(options.predictions));
