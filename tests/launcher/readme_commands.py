@@ -257,8 +257,8 @@ WALKS = [
 
 
 def block_of(source, page, mark):
-    for block in re.findall(r"^```\n(.*?)^```", (source / page).read_text(), re.M | re.S):
-        if mark in block:
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```$", (source / page).read_text(), re.M | re.S):
+        if not language and mark in block:
             return block.replace("\\\n", " ")
     raise AssertionError(f"{page}: no block with '{mark}'")
 
