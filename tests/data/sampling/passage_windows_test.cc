@@ -148,9 +148,10 @@ TEST(PassageWindowsTest, LabelsThatAreNotKnownStaySo) {
   // Training reads the others as if it were not there.
   const auto kept =
       PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
-  examples.examples.erase(examples.examples.begin() + 2);
+  MemoryExamples others = examples;
+  others.examples.erase(others.examples.begin() + 2);
   const auto without =
-      PassageWindows::Create(examples, ShortSequences(), WindowUse::kTraining).value();
+      PassageWindows::Create(others, ShortSequences(), WindowUse::kTraining).value();
   ASSERT_EQ(kept->num_examples(), without->num_examples());
   for (int64_t i = 0; i < kept->num_examples(); ++i)
     EXPECT_EQ(kept->ReadExample(i)->parts, without->ReadExample(i)->parts);
