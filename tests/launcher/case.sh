@@ -347,7 +347,7 @@ failed_start)
   expect_text '"event":"reconfigured".*train.steps = 300 -> train.steps = 30' $name/run/ledger.jsonl
   # Ranks are those of the last start.
   expect_text "2 ranks, as the last start had" $name/log
-  expect_text "2 ranks, [0-9]* threads each" $name/log
+  expect_text "2 ranks, [0-9]* threads\? each" $name/log
   "$anyorder" inspect $name/run --ledger >$name/audit 2>&1; expect_status $? 0 "the audit: $(cat $name/audit)"
   # Now it is trained.
   expect_refused 64 "was started with train.global_batch_size = 4" launch "$name/run" "${change[@]}" --set train.global_batch_size=8

@@ -273,7 +273,6 @@ eval_refused)
   refuse 65 "checkpoint" $name/new --data other-shards
   prep --input other.txt --output $name/foreign --vocab-size 290
   refuse 65 "prep --vocab" reference --data $name/foreign
-  refuse 65 "too short for 99999 lanes" reference --data other-shards --objective causal --batch-size 99999
   refuse 64 "even" reference --data other-shards --batch-size 3
   for option in "--mem-len 5" "--target-len 5" "--clamp-len 5" --same-length "--objective causal --seed 2"; do
     refuse 64 "is not used with" reference --data other-shards $option

@@ -493,7 +493,7 @@ TEST_F(PrepCrashTest, FullDiskIsAnInputOutputErrorAndFinishedWorkStays) {
   const std::string disk = folder_ + "/disk";
   fs::create_directory(disk);
   // Room for the model, the sample and some units, not for all of it.
-  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=3m") != 0) {
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=2m") != 0) {
     GTEST_SKIP() << "mounting a small file system needs root with CAP_SYS_ADMIN";
   }
   const std::string output = disk + "/out";
