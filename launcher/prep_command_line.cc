@@ -1,5 +1,3 @@
-#include "launcher/prep_command_line.h"
-
 #include <filesystem>
 
 #include "absl/strings/numbers.h"
@@ -8,6 +6,7 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/shard_format.h"
+#include "launcher/prep_command_line.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
@@ -74,7 +73,14 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
 
 void DeclareText(CLI::App& app, PrepCommandLine& line) {
   AddChoice(&app, "--case", line.letter_case, {"cased", "uncased"},
-            "keep letters as they are, or lower-case them");
+            "keep letters as they are, or lower-case them (default: as the dataset of --vocab or "
+            "--tokenizer, else cased)");
+  AddChoice(&app, "--clean", line.clean, {data::kCleanModes.begin(), data::kCleanModes.end()},
+            "text: cleaned as by XLNet, which drops accents, vowel signs and other marks; the same "
+            "but marks stay; or none, as written, white space, too (default: as the dataset of "
+            "--vocab or --tokenizer; else with --tokenizer none, otherwise xlnet)");
+  AddChoice(&app, "--paragraphs", line.paragraphs, {"split", "join"},
+            ".txt: a blank line ends a document, or the end of the file alone");
   AddChoice(&app, "--invalid-utf8", line.invalid_utf8, {"error", "replace"},
             "on invalid UTF-8 or NUL: stop, or replace it with U+FFFD");
   AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64");
@@ -145,9 +151,9 @@ void DeclareTokens(CLI::App& app, PrepCommandLine& line) {
     tokenizer->excludes(app.get_option(other));
   }
   for (const char* other :
-       {"--input", "--workers", "--case", "--invalid-utf8", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--max-window",
-        "--no-header", "--quoting", "--plan", "--slice", "--merge", "--slurm"})
+       {"--input", "--workers", "--case", "--paragraphs", "--invalid-utf8", "--no-filter",
+        "--no-dedup", "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines",
+        "--max-window", "--no-header", "--quoting", "--plan", "--slice", "--merge", "--slurm"})
     tokens->excludes(app.get_option(other));
 }
 
@@ -159,9 +165,9 @@ void DeclareExamples(CLI::App& app, PrepCommandLine& line) {
       ".tsv files",
       PathUse::kRead);
   for (const char* other :
-       {"--input", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup", "--min-words",
-        "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan", "--slice",
-        "--merge", "--slurm", "--tokens"})
+       {"--input", "--vocab-sample-mb", "--workers", "--paragraphs", "--no-filter", "--no-dedup",
+        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
+        "--slice", "--merge", "--slurm", "--tokens"})
     examples->excludes(app.get_option(other));
   app.add_option(
          "--chat-template", line.chat_template,
@@ -194,10 +200,11 @@ void DeclareTask(CLI::App& app, PrepCommandLine& line) {
           ->type_name("NAME")
           ->needs(app.get_option("--input"));
   for (const char* other :
-       {"--vocab-size", "--vocab-sample-mb", "--workers", "--no-filter", "--no-dedup",
-        "--min-words", "--min-letters", "--max-word-length", "--max-repeated-lines", "--plan",
-        "--slice", "--merge", "--slurm", "--field", "--text-field", "--no-header", "--quoting",
-        "--tokenizer", "--max-window"})
+       {"--vocab-size",      "--vocab-sample-mb",    "--paragraphs", "--workers",
+        "--no-filter",       "--no-dedup",           "--min-words",  "--min-letters",
+        "--max-word-length", "--max-repeated-lines", "--plan",       "--slice",
+        "--merge",           "--max-window",         "--slurm",      "--field",
+        "--text-field",      "--no-header",          "--quoting",    "--tokenizer"})
     task->excludes(app.get_option(other));
 }
 
@@ -251,7 +258,12 @@ void ReadPrepWords(const CLI::App& app, PrepCommandLine& line) {
   prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
                          : line.vocab_type == "char" ? VocabType::kCharacters
                                                      : VocabType::kPieces;
-  prep.text.letter_case = line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
+  if (!line.letter_case.empty()) {
+    prep.declared.letter_case =
+        line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
+  }
+  prep.declared.clean = data::CleanModeNamed(line.clean);
+  prep.text.joins_paragraphs = line.paragraphs == "join";
   prep.text.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
   FieldOptions& fields = line.fields;

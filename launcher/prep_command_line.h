@@ -17,7 +17,7 @@ namespace anyorder::launcher {
 
 struct PrepCommandLine {
   data::PrepOptions prep;
-  std::string letter_case = "cased";
+  std::string letter_case, clean, paragraphs = "split";
   std::string invalid_utf8 = "error";
   bool no_filter = false;
   bool no_dedup = false;

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -107,9 +108,9 @@ int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
-       prep.text.letter_case, prep.text.invalid_utf8, prep.shard_tokens, line.fields.names,
-       prep.text.table, prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
-       line.chat_template, line.whole_conversations, prep.max_window, line.label_kind});
+       prep.text.invalid_utf8, prep.shard_tokens, line.fields.names, prep.text.table, prep.quiet,
+       line.task, prep.tokenizer, prep.declared, prep.tokenizer_script, line.chat_template,
+       line.whole_conversations, prep.max_window, line.label_kind});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);
@@ -229,18 +230,51 @@ void PrintJson(const data::PrepSummary& summary) {
   PrintJsonLine(root);
 }
 
-void PrintText(const data::PrepSummary& summary, const std::string& output) {
-  const auto count = [&](const char* name) -> uint64_t {
+// Says which letters lost marks by --clean xlnet, and warns where they are many. Latin ones do
+// without in English, for which that cleaning was made.
+void ReportMarks(const std::map<std::string, uint64_t>& counts) {
+  constexpr absl::string_view kBare = "letters_without_marks_";
+  std::vector<std::string> scripts;
+  bool are_many = false;
+  for (const auto& [name, bare] : counts) {
+    if (!absl::StartsWith(name, kBare)) continue;
+    const std::string script = name.substr(kBare.size());
+    const uint64_t letters = counts.at("letters_" + script);
+    scripts.push_back(absl::StrCat(script, " ", bare, " of ", letters));
+    are_many |= bare > letters / (script == "Latin" ? 10 : 100);
+  }
+  if (scripts.empty()) return;
+  const std::string said =
+      absl::StrCat("letters that lost marks by --clean xlnet: ", absl::StrJoin(scripts, ", "),
+                   "; --clean accents keeps marks, --clean none text as it is written");
+  are_many ? LogWarning(said) : Log(said);
+}
+
+void PrintText(const data::PrepSummary& summary, const data::PrepOptions& prep) {
+  const auto count = [&](const std::string& name) -> uint64_t {
     const auto found = summary.index.counts.find(name);
     return found == summary.index.counts.end() ? 0 : found->second;
   };
   absl::PrintF("files: %d read, %d left out\n", summary.files_read, summary.left_out.size());
-  absl::PrintF("documents: %d read, %d kept", count("documents_read"), count("documents_kept"));
-  for (const auto& [name, value] : summary.index.counts) {
-    const bool is_reason = name.starts_with("documents_") && name != "documents_read" &&
-                           name != "documents_kept" && value > 0;
-    if (!is_reason) continue;
-    absl::PrintF(", %d %s", value, name.substr(10));
+  const bool splits = summary.has_txt && !prep.text.joins_paragraphs;
+  absl::PrintF("documents%s: %d read", splits ? " (in .txt a blank line ends one)" : "",
+               count("documents_read"));
+  const double bytes = std::max(1.0, static_cast<double>(count("bytes_read")));
+  uint64_t filtered = 0;
+  for (int i = 0; i < data::kNumVerdicts; ++i) {
+    const std::string name = data::VerdictName(static_cast<data::Verdict>(i));
+    const uint64_t documents = count("documents_" + name);
+    if (i > 0 && i < static_cast<int>(data::Verdict::kWithoutTokens)) filtered += documents;
+    if (i > 0 && documents == 0) continue;
+    absl::PrintF(", %d %s (%.1f%%%s)", documents, name,
+                 100.0 * static_cast<double>(count("bytes_" + name)) / bytes,
+                 i == 0 ? " of the text" : "");
+  }
+  if (filtered > count("documents_read") / 10) {
+    absl::PrintF("\nmuch was dropped: --no-filter keeps what the quality filter drops%s",
+                 splits ? "; --paragraphs join makes one document of each .txt file, for texts "
+                          "whose paragraphs are one document"
+                        : "");
   }
   absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.index.num_tokens,
                summary.index.num_sentences, summary.index.vocab_size);
@@ -251,7 +285,7 @@ void PrintText(const data::PrepSummary& summary, const std::string& output) {
   absl::PrintF("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
                static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
                rate / summary.workers, summary.workers);
-  absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", output,
+  absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", prep.output,
                Counted(static_cast<int64_t>(summary.index.num_shards()), "shard"),
                static_cast<double>(summary.dataset_bytes) / 1e6, summary.index.dataset_digest);
 }
@@ -318,8 +352,9 @@ int Main(int argc, char** argv) {
   } else if (prep.part == data::PrepPart::kPlan || prep.part == data::PrepPart::kSlice) {
     PrintPart(*summary, prep);
   } else {
-    PrintText(*summary, prep.output);
+    PrintText(*summary, prep);
   }
+  ReportMarks(summary->index.counts);
   return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
 

@@ -69,8 +69,8 @@ struct DatasetIndex {
   VocabIds vocab_ids;
   DatasetFile shards;  // shards.idx (shard_index.h), which lists them
   DatasetFile tokenizer;
-  // Special ids and the size of the vocabulary that were declared and that its file does not tell:
-  // "mask=126336 vocab_size=126464". Empty: all were read.
+  // What was declared and the vocabulary's file does not tell: special ids, its size, and how texts
+  // are cleaned where not as by XLNet: "mask=126336 vocab_size=126464 clean=none".
   std::string declared;
   std::optional<ExamplesEntry> examples;  // absent: plain text
   std::string tokenizer_digest;           // TokenizerDigest

@@ -42,7 +42,7 @@ class Decider {
     num_sentences_ += part.num_sentences;
     // Only parts that are no whole documents come unjudged.
     was_judged_ = part.is_whole();
-    if (!was_judged_) stats_.Append(part.stats);
+    stats_.Append(part.stats);
     hash_ = part.hash;
   }
 
@@ -55,31 +55,23 @@ class Decider {
   void Decide() {
     if (!std::exchange(has_document_, false)) return;
     if (!was_judged_) hash_ = stats_.Hash();
-    const bool keep = Judge();
-    decisions_.keep.push_back(keep);
-    if (!keep) return;
+    const bool is_empty = !was_judged_ && stats_.totals.lines == 0;
+    const Verdict verdict = is_empty ? Verdict::kWithoutTokens : Judge();
+    if (!is_empty) decisions_.totals.verdicts.Add(verdict, stats_);
+    decisions_.keep.push_back(verdict == Verdict::kKeep);
+    if (verdict != Verdict::kKeep) return;
     const uint64_t words[2] = {hash_.lo, hash_.hi};
     corpus_.Update({reinterpret_cast<const char*>(words), sizeof words});
     ++decisions_.num_documents;
     decisions_.num_sentences += num_sentences_;
   }
 
-  bool Judge() {
-    if (!was_judged_ && stats_.totals.lines == 0) return false;
+  Verdict Judge() {
     const Verdict verdict = was_judged_ ? Verdict::kKeep : stats_.Judge(options_.filter);
-    if (verdict != Verdict::kKeep) {
-      ++decisions_.totals.verdicts[static_cast<int>(verdict)];
-      return false;
-    }
-    if (num_sentences_ == 0) {
-      ++decisions_.num_empty;
-      return false;
-    }
-    if (options_.drop_duplicates && !seen_.Insert(hash_)) {
-      ++decisions_.totals.duplicates;
-      return false;
-    }
-    return true;
+    if (verdict != Verdict::kKeep) return verdict;
+    if (num_sentences_ == 0) return Verdict::kWithoutTokens;
+    if (options_.drop_duplicates && !seen_.Insert(hash_)) return Verdict::kDuplicate;
+    return Verdict::kKeep;
   }
 
   const UnitOptions& options_;
@@ -89,7 +81,7 @@ class Decider {
   bool has_document_ = false;
   bool was_judged_ = false;
   uint64_t num_sentences_ = 0;
-  DocumentStats stats_;  // unless it was judged
+  DocumentStats stats_;  // only its bytes if it was judged
   Digest128 hash_;
   DigestSet seen_;
   StreamingDigest corpus_;
@@ -99,8 +91,14 @@ void AddCounts(const UnitCounts& counts, UnitCounts& totals) {
   totals.text.bytes += counts.text.bytes;
   totals.text.invalid_replaced += counts.text.invalid_replaced;
   totals.text.long_lines += counts.text.long_lines;
-  totals.duplicates += counts.duplicates;
-  for (int i = 0; i < kNumVerdicts; ++i) totals.verdicts[i] += counts.verdicts[i];
+  for (size_t i = 0; i < std::size(kScripts); ++i) {
+    totals.text.marks.letters[i] += counts.text.marks.letters[i];
+    totals.text.marks.bare[i] += counts.text.marks.bare[i];
+  }
+  for (int i = 0; i < kNumVerdicts; ++i) {
+    totals.verdicts.documents[i] += counts.verdicts.documents[i];
+    totals.verdicts.bytes[i] += counts.verdicts.bytes[i];
+  }
 }
 
 absl::Status CopySentences(absl::Span<const char> stored, uint64_t token_bytes,

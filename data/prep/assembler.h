@@ -23,8 +23,7 @@ struct AssemblyDecisions {
   std::vector<bool> keep;  // by document, in input order, of those that reached assembly
   uint64_t num_documents = 0;
   uint64_t num_sentences = 0;
-  uint64_t num_empty = 0;  // no sentence of the document has a token
-  UnitCounts totals;       // summed over units; verdicts and duplicates of joined documents added
+  UnitCounts totals;  // summed over units, and verdicts of the documents that reached assembly
   std::string corpus_digest;
 };
 

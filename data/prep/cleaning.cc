@@ -2,8 +2,9 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstring>
-#include <utility>
+#include <numeric>
 
 #include "core/base/unicode.h"
 
@@ -72,18 +73,34 @@ void CollapseAndQuote(std::string_view line, std::string& out, Origins* origins)
   }
 }
 
-// Step 3 for the non-ASCII code point `code_point`.
-void AppendWithoutAccents(char32_t code_point, std::string& out) {
+// Counts `c` if it is a letter. `bare` becomes where the last letter is to be counted that loses a
+// mark, once however many it loses.
+void CountLetter(char32_t c, MarkCounts& marks, uint64_t*& bare) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  if (category >= UTF8PROC_CATEGORY_MN && category <= UTF8PROC_CATEGORY_ME) return;
+  const auto begins_behind = [c](const auto& script) { return script.first > c; };
+  const auto script = std::find_if(std::begin(kScripts), std::end(kScripts), begins_behind) -
+                      std::begin(kScripts) - 1;
+  const bool is_letter = category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
+  marks.letters[script] += is_letter;
+  bare = is_letter ? &marks.bare[script] : nullptr;
+}
+
+// Step 3 for `code_point`. Whether it drops a mark.
+bool AppendWithoutAccents(char32_t code_point, std::string& out) {
   // The longest compatibility decomposition in Unicode has 18 code points (U+FDFA).
   utf8proc_int32_t parts[32];
   int boundary = 0;
   const utf8proc_ssize_t count = utf8proc_decompose_char(
       static_cast<utf8proc_int32_t>(code_point), parts, 32,
       static_cast<utf8proc_option_t>(UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT), &boundary);
+  bool drops = false;
   for (utf8proc_ssize_t i = 0; i < count && i < 32; ++i) {
-    if (utf8proc_get_property(parts[i])->combining_class == 0)
-      AppendUtf8(static_cast<char32_t>(parts[i]), out);
+    const bool stays = utf8proc_get_property(parts[i])->combining_class == 0;
+    if (stays) AppendUtf8(static_cast<char32_t>(parts[i]), out);
+    drops |= !stays;
   }
+  return drops;
 }
 
 // Step 4.
@@ -95,43 +112,62 @@ void ToLowerCase(std::string& text, Origins* origins) {
   *origins = std::move(sources);
 }
 
-// Steps 3 and 4 of what is no ASCII from byte `ascii` on.
-void CleanBeyondAscii(size_t ascii, LetterCase letter_case, std::string& out, Origins* origins) {
+// Step 3.
+void DropMarks(std::string& out, Origins* origins, MarkCounts* marks) {
   std::string plain;
   Origins plain_origins;
   Origins* const noted = origins == nullptr ? nullptr : &plain_origins;
   plain.reserve(out.size());
-  plain.assign(out, 0, ascii);
-  if (origins != nullptr)
-    plain_origins.assign(origins->begin(), origins->begin() + static_cast<ptrdiff_t>(ascii));
-  for (size_t i = ascii; i < out.size();) {
+  uint64_t* bare = nullptr;
+  for (size_t i = 0; i < out.size();) {
     const size_t origin = origins == nullptr ? 0 : (*origins)[i];
-    if (static_cast<unsigned char>(out[i]) < 0x80) {
-      plain.push_back(out[i++]);
-    } else {
-      AppendWithoutAccents(NextCodePoint(out, i), plain);
-    }
+    const char32_t c = NextCodePoint(out, i);
+    if (marks != nullptr) CountLetter(c, *marks, bare);
+    if (AppendWithoutAccents(c, plain) && bare != nullptr) ++*std::exchange(bare, nullptr);
     NoteOrigin(origin, plain, noted);
   }
   out = std::move(plain);
   if (origins != nullptr) *origins = std::move(plain_origins);
-  if (letter_case == LetterCase::kUncased) ToLowerCase(out, origins);
 }
 
 }  // namespace
 
-void CleanLine(std::string_view line, LetterCase letter_case, std::string& out,
-               std::vector<uint32_t>* origins) {
+std::optional<CleanMode> CleanModeNamed(std::string_view name) {
+  const auto found = std::find(kCleanModes.begin(), kCleanModes.end(), name);
+  if (found == kCleanModes.end()) return std::nullopt;
+  return static_cast<CleanMode>(found - kCleanModes.begin());
+}
+
+bool IsBlank(std::string_view line) {
+  for (size_t i = 0; i < line.size();) {
+    if (!IsUnicodeSpace(NextCodePoint(line, i))) return false;
+  }
+  return true;
+}
+
+void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out,
+               std::vector<uint32_t>* origins, MarkCounts* marks) {
   out.clear();
   if (origins != nullptr) origins->clear();
-  CollapseAndQuote(line, out, origins);
-  const size_t ascii = AsciiPrefix(out);
-  if (ascii < out.size()) {
-    CleanBeyondAscii(ascii, letter_case, out, origins);
-  } else if (letter_case == LetterCase::kUncased) {
+  if (cleaning.mode != CleanMode::kNone) {
+    CollapseAndQuote(line, out, origins);
+  } else {
+    out = line;
+    if (origins != nullptr) origins->resize(line.size());
+    if (origins != nullptr) std::iota(origins->begin(), origins->end(), 0u);
+  }
+  if (AsciiPrefix(out) < out.size()) {
+    if (cleaning.mode == CleanMode::kXlnet) DropMarks(out, origins, marks);
+    if (cleaning.letter_case == LetterCase::kUncased) ToLowerCase(out, origins);
+  } else {
+    uint64_t letters = 0;
     for (char& c : out) {
-      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+      const bool is_capital = c >= 'A' && c <= 'Z';
+      letters += is_capital || (c >= 'a' && c <= 'z');
+      if (is_capital && cleaning.letter_case == LetterCase::kUncased)
+        c = static_cast<char>(c - 'A' + 'a');
     }
+    if (marks != nullptr) marks->letters[0] += letters;
   }
   if (origins != nullptr) origins->push_back(static_cast<uint32_t>(line.size()));
 }

@@ -6,24 +6,60 @@
 
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace anyorder::data {
 
 enum class LetterCase { kCased, kUncased };
+// Which steps are made: all; not the third, XLNet's keep_accents, since in many languages marks are
+// part of the words; the fourth alone.
+enum class CleanMode : size_t { kXlnet, kAccents, kNone };
+inline constexpr std::array<const char*, 3> kCleanModes = {"xlnet", "accents", "none"};
+
+struct Cleaning {
+  LetterCase letter_case = LetterCase::kCased;
+  CleanMode mode = CleanMode::kXlnet;
+
+  const char* name() const { return kCleanModes[static_cast<size_t>(mode)]; }
+};
+// nullopt if no mode is called so.
+std::optional<CleanMode> CleanModeNamed(std::string_view name);
+
+// Where scripts begin in Unicode; several may have one name.
+inline constexpr std::pair<char32_t, const char*> kScripts[] = {
+    {0x0, "Latin"},      {0x370, "Greek"},    {0x400, "Cyrillic"}, {0x530, "Armenian"},
+    {0x590, "Hebrew"},   {0x600, "Arabic"},   {0x700, "other"},    {0x900, "Devanagari"},
+    {0x980, "Bengali"},  {0xA00, "Gurmukhi"}, {0xA80, "Gujarati"}, {0xB00, "Odia"},
+    {0xB80, "Tamil"},    {0xC00, "Telugu"},   {0xC80, "Kannada"},  {0xD00, "Malayalam"},
+    {0xD80, "Sinhala"},  {0xE00, "Thai"},     {0xE80, "Lao"},      {0xF00, "Tibetan"},
+    {0x1000, "Myanmar"}, {0x10A0, "other"},   {0x1D00, "Latin"},   {0x1F00, "Greek"},
+    {0x2000, "other"},   {0x2C60, "Latin"},   {0x2C80, "other"},   {0x3040, "kana"},
+    {0x3100, "other"}};
+// By script: letters, and those of them from which step 3 dropped marks.
+struct MarkCounts {
+  uint64_t letters[std::size(kScripts)] = {};
+  uint64_t bare[std::size(kScripts)] = {};
+};
 
 // Replaces `out` by the cleaned `line`. REQUIRES: line is valid UTF-8. ASCII lines, most of English
-// text, take a path that never decodes.
+// text, take a path that never decodes. Adds to `marks` if it is not null.
 //
 // `origins`, if not null, becomes for each byte of `out` the byte of `line` at which the code point
 // begins that it was made of, then line.size(). It never decreases; code points that were dropped
 // lie between the origins of their neighbours.
-void CleanLine(std::string_view line, LetterCase letter_case, std::string& out,
-               std::vector<uint32_t>* origins = nullptr);
+void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out,
+               std::vector<uint32_t>* origins = nullptr, MarkCounts* marks = nullptr);
+
+// Whether there is nothing but Unicode's white space in it.
+bool IsBlank(std::string_view line);
 
 // Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no
 // overlong forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "core/base/unicode.h"
 
@@ -21,12 +22,24 @@ uint64_t Power(uint64_t base, uint64_t exponent) {
   return result;
 }
 
-// Scripts written without spaces between words: there, each character counts as a word.
+// Scripts written without spaces between words: there, each character counts as a word. Where they
+// begin and end: Thai and Lao, Myanmar (three blocks), Khmer, those of the Tai (two), of Java and
+// Bali (two), Batak, kana (two) and Bopomofo, Han, Yi, Vai, Tai Viet; of old texts.
+constexpr char32_t kJoinedScripts[] = {
+    0xE00,   0xF00,   0x1000,  0x10A0,  0x1780,  0x1800,  0x1950,  0x1AB0, 0x1B00, 0x1B80,
+    0x1BC0,  0x1C00,  0x3040,  0x3130,  0x31A0,  0x3200,  0x3400,  0x4DC0, 0x4E00, 0xA4D0,
+    0xA500,  0xA640,  0xA980,  0xAA00,  0xAA60,  0xAAE0,  0xF900,  0xFB00, 0xFF66, 0xFFA0,
+    0x10000, 0x10100, 0x12000, 0x14680, 0x17000, 0x1B300, 0x20000, 0x40000};
+
 bool IsWordByItself(char32_t c) {
-  return (c >= 0x0E00 && c <= 0x0EFF) || (c >= 0x1000 && c <= 0x109F) ||
-         (c >= 0x1780 && c <= 0x17FF) || (c >= 0x3040 && c <= 0x30FF) ||
-         (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x4E00 && c <= 0x9FFF) ||
-         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x20000 && c <= 0x3FFFF);
+  const auto* const end = std::upper_bound(std::begin(kJoinedScripts), std::end(kJoinedScripts), c);
+  return (end - std::begin(kJoinedScripts)) % 2 == 1;
+}
+
+// What stands between words or syllables where others have a space: in Tibetan, in Ethiopic, and
+// the one without width in Khmer, Thai and others.
+bool IsWordSpace(char32_t c) {
+  return IsUnicodeSpace(c) || c == 0x0F0B || c == 0x0F0C || c == 0x1361 || c == 0x200B;
 }
 
 bool IsLetterOrMark(char32_t c) {
@@ -38,8 +51,9 @@ bool IsLetterOrMark(char32_t c) {
 }  // namespace
 
 const char* VerdictName(Verdict verdict) {
-  constexpr const char* kNames[kNumVerdicts] = {"kept", "short", "few_letters", "long_words",
-                                                "repeated_lines"};
+  constexpr const char* kNames[kNumVerdicts] = {"kept",       "short",          "few_letters",
+                                                "long_words", "repeated_lines", "without_tokens",
+                                                "duplicate"};
   return kNames[static_cast<int>(verdict)];
 }
 
@@ -48,12 +62,13 @@ void DocumentStats::AddLine(std::string_view cleaned) {
   totals.hash_a = totals.hash_a * kHashFactorA + hash.lo;
   totals.hash_b = totals.hash_b * kHashFactorB + hash.hi;
   ++totals.lines;
+  totals.bytes += cleaned.size();
   if (line_hashes.size() < kMaxComparedLines) line_hashes.push_back(hash.lo);
   bool inside_word = false;
   for (size_t i = 0; i < cleaned.size();) {
     const unsigned char byte = static_cast<unsigned char>(cleaned[i]);
     const char32_t c = byte < 0x80 ? cleaned[i++] : NextCodePoint(cleaned, i);
-    if (IsUnicodeSpace(c)) {
+    if (IsWordSpace(c)) {
       inside_word = false;
       continue;
     }
@@ -69,6 +84,7 @@ void DocumentStats::Append(const DocumentStats& next) {
   totals.hash_a = totals.hash_a * Power(kHashFactorA, next.totals.lines) + next.totals.hash_a;
   totals.hash_b = totals.hash_b * Power(kHashFactorB, next.totals.lines) + next.totals.hash_b;
   totals.lines += next.totals.lines;
+  totals.bytes += next.totals.bytes;
   totals.words += next.totals.words;
   totals.chars += next.totals.chars;
   totals.letters += next.totals.letters;

@@ -27,10 +27,19 @@ inline constexpr uint64_t kMaxComparedLines = 1024;
 // Fewer lines than this say nothing about repetition.
 inline constexpr uint64_t kMinComparedLines = 4;
 
-// In the order in which the tests are made; a document is counted under the first it fails.
-enum class Verdict : uint32_t { kKeep, kShort, kFewLetters, kLongWords, kRepeatedLines };
-inline constexpr int kNumVerdicts = 5;
-// "kept", "short", "few_letters", "long_words", "repeated_lines"
+// In the order in which the tests are made; a document is counted under the first it fails. Judge
+// knows none of the last two.
+enum class Verdict : uint32_t {
+  kKeep,
+  kShort,
+  kFewLetters,
+  kLongWords,
+  kRepeatedLines,
+  kWithoutTokens,
+  kDuplicate
+};
+inline constexpr int kNumVerdicts = 7;
+// "kept", "short", "few_letters", "long_words", "repeated_lines", "without_tokens", "duplicate"
 const char* VerdictName(Verdict verdict);
 
 struct DocumentStats {
@@ -39,7 +48,9 @@ struct DocumentStats {
     uint64_t hash_a = 0;  // FORMAT.md, corpus_digest
     uint64_t hash_b = 0;
     uint64_t lines = 0;
-    uint64_t words = 0;    // runs of non-spaces; each ideograph, kana or Thai letter counts as one
+    uint64_t bytes = 0;  // of the lines
+    // Runs of non-spaces; of scripts without spaces between words each letter.
+    uint64_t words = 0;
     uint64_t chars = 0;    // code points that are no spaces
     uint64_t letters = 0;  // of them, letters and marks
   } totals;

@@ -19,7 +19,7 @@ constexpr uint64_t kModelType = 3, kSpecVocabSize = 4, kWhitespaceAsSuffix = 24,
                    kSpecHardVocabLimit = 33, kByteFallback = 35;  // of TrainerSpec
 // Of NormalizerSpec; the rules of spaces are add_dummy_prefix, remove_extra_whitespaces and
 // escape_whitespaces.
-constexpr uint64_t kCharsmap = 2, kFirstSpaceRule = 3, kLastSpaceRule = 5;
+constexpr uint64_t kCharsmap = 2, kSpacePrefix = 3, kSpacesRemoved = 4, kSpacesEscaped = 5;
 constexpr uint64_t kNormalPiece = 1;
 constexpr uint64_t kVarint = 0, kFixed64 = 1, kLengthDelimited = 2, kFixed32 = 5;  // wire types
 
@@ -100,7 +100,8 @@ void ReadNormalizerRules(absl::string_view spec, ModelRules& rules) {
   MessageReader reader(spec);
   while (reader.Next()) {
     if (reader.field() == kCharsmap) rules.charsmap = std::string(reader.bytes());
-    if (reader.field() >= kFirstSpaceRule && reader.field() <= kLastSpaceRule)
+    if (reader.field() == kSpacesRemoved) rules.keeps_spaces = reader.varint() == 0;
+    if (reader.field() == kSpacePrefix || reader.field() == kSpacesEscaped)
       rules.has_xlnet_spaces &= reader.varint() == 1;
   }
 }

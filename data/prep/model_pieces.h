@@ -16,6 +16,7 @@ struct ModelRules {
   std::string charsmap;  // of the normalisation, compiled; empty: none
   // How spaces become word marks, and unknown characters bytes: as in XLNet's vocabulary.
   bool has_xlnet_spaces = true;
+  bool keeps_spaces = false;  // also several together, and those at the ends of a text
 };
 
 // The rules of a model that the library has loaded; of other bytes, what can be read.

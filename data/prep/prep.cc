@@ -66,21 +66,18 @@ absl::Status Validate(const PrepOptions& options) {
   return absl::OkStatus();
 }
 
-// What shaped the text: goes into dataset.json and, with the vocabulary, into the plan.
-// With `as_written` text is not cleaned.
-std::map<std::string, std::string> Settings(const PrepOptions& options, bool as_written) {
+// What shaped the text: goes into dataset.json and, with the vocabulary, into the plan. `settings`
+// say how it is cleaned.
+std::map<std::string, std::string> Settings(const PrepOptions& options,
+                                            std::map<std::string, std::string> settings) {
   const FilterOptions& filter = options.text.filter;
-  std::map<std::string, std::string> settings{
-      {"case", options.text.letter_case == LetterCase::kCased ? "cased" : "uncased"},
+  settings.merge(std::map<std::string, std::string>{
       {"duplicates", options.text.drop_duplicates ? "drop" : "keep"},
       {"filter", filter.enabled ? "on" : "off"},
       {"invalid_utf8", options.text.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
       {"vocabulary", IsVocabularyGiven(options) ? "given" : "trained"},
-  };
-  if (as_written) {
-    settings.erase("case");
-    settings["text"] = "as written";
-  }
+  });
+  if (options.text.joins_paragraphs) settings["paragraphs"] = "join";
   if (filter.enabled) {
     settings["min_words"] = absl::StrCat(filter.min_words);
     settings["min_letters"] = absl::StrCat(filter.min_letter_fraction);
@@ -95,21 +92,44 @@ std::map<std::string, std::string> Settings(const PrepOptions& options, bool as_
 // Why no document is left.
 std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& counts) {
   if (read == 0) return "the input holds no document: every line is blank";
-  std::vector<std::string> names = {"without_tokens"};
-  for (int i = 1; i < kNumVerdicts; ++i) names.push_back(VerdictName(static_cast<Verdict>(i)));
   std::vector<std::string> reasons;
-  for (const std::string& name : names) {
-    if (const uint64_t dropped = counts.at("documents_" + name); dropped > 0)
+  for (int i = 1; i < kNumVerdicts; ++i) {
+    const char* const name = VerdictName(static_cast<Verdict>(i));
+    if (const uint64_t dropped = counts.at(absl::StrCat("documents_", name)); dropped > 0)
       reasons.push_back(absl::StrCat(dropped, " ", name));
   }
   return absl::StrCat("no document is left of ", read, ": ", absl::StrJoin(reasons, ", "),
-                      "; --no-filter keeps what the quality filter drops");
+                      "; --no-filter keeps what the quality filter drops; of .txt files a blank ",
+                      "line ends a document unless you pass --paragraphs join");
+}
+
+std::map<std::string, uint64_t> Counts(const UnitCounts& totals) {
+  std::map<std::string, uint64_t> counts{
+      {"text_bytes", totals.text.bytes},
+      {"invalid_utf8_replaced", totals.text.invalid_replaced},
+      {"long_lines_cut", totals.text.long_lines},
+  };
+  for (int i = 0; i < kNumVerdicts; ++i) {
+    const char* const name = VerdictName(static_cast<Verdict>(i));
+    counts["documents_read"] += totals.verdicts.documents[i];
+    counts["bytes_read"] += totals.verdicts.bytes[i];
+    counts[absl::StrCat("documents_", name)] = totals.verdicts.documents[i];
+    counts[absl::StrCat("bytes_", name)] = totals.verdicts.bytes[i];
+  }
+  const MarkCounts& marks = totals.text.marks;
+  for (size_t i = 0; i < std::size(kScripts); ++i) {
+    counts[absl::StrCat("letters_", kScripts[i].second)] += marks.letters[i];
+    counts[absl::StrCat("letters_without_marks_", kScripts[i].second)] += marks.bare[i];
+  }
+  std::erase_if(counts, [](const auto& count) {
+    return count.second == 0 && count.first.starts_with("letters_");
+  });
+  return counts;
 }
 
 // None if there is one to train.
 absl::StatusOr<std::optional<DatasetVocabulary>> ReadGiven(const PrepOptions& options) {
-  return ReadGivenVocabulary(options.vocab, options.tokenizer, options.declared,
-                             options.text.letter_case);
+  return ReadGivenVocabulary(options.vocab, options.tokenizer, options.declared);
 }
 
 InputSearch SearchOf(const PrepOptions& options) {
@@ -125,6 +145,10 @@ class Preparation {
     const ProgressLine total("", 0, true);
     RETURN_IF_ERROR(Validate(options_));
     ASSIGN_OR_RETURN(given_, ReadGiven(options_));
+    vocabulary_.cleaning = options_.declared.CleaningOr({});
+    if (given_) vocabulary_ = *given_;
+    options_.text.cleaning = vocabulary_.cleaning;
+    options_.vocabulary.keeps_spaces = vocabulary_.cleaning.mode == CleanMode::kNone;
     RETURN_IF_ERROR(FindFiles());
     // At once, too: whether Python has what is needed.
     if (IsAsWritten() && options_.part != PrepPart::kMerge)
@@ -160,6 +184,8 @@ class Preparation {
     for (const InputFile& file : files_) stored_bytes_ += file.stored_bytes;
     summary_.files_read = files_.size();
     summary_.left_out = std::move(found.left_out);
+    const auto is_txt = [](const InputFile& file) { return file.kind == TextKind::kTxt; };
+    summary_.has_txt = std::any_of(files_.begin(), files_.end(), is_txt);
     // At once: the rest may take hours.
     if (!options_.quiet) std::fputs(DescribeLeftOut(summary_.left_out).c_str(), stderr);
     return absl::OkStatus();
@@ -253,7 +279,8 @@ class Preparation {
 
   absl::Status BindPlan() {
     PlanIdentity identity;
-    identity.options = Settings(options_, IsAsWritten());
+    identity.options = Settings(options_, vocabulary_.TextSettings());
+    identity.options["paragraphs"] = options_.text.joins_paragraphs ? "join" : "split";
     identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
     // How files are read; which text they hold is what the dataset records.
     identity.options["text_field"] = options_.text.text_field;
@@ -297,11 +324,12 @@ class Preparation {
       }
       RETURN_IF_ERROR(WriteFileAtomically(staging_->ModelPath(), model));
     }
-    if (given_) vocabulary_ = *given_;
     if (IsAsWritten()) return absl::OkStatus();
-    ASSIGN_OR_RETURN(Tokenizer tokenizer, given_ ? Tokenizer::LoadOther(*given_)
-                                                 : Tokenizer::Load(model, staging_->ModelPath()));
-    if (!given_) vocabulary_ = VocabularyOf(tokenizer, std::move(model), "");
+    if (!given_) {
+      ASSIGN_OR_RETURN(const Tokenizer trained, Tokenizer::Load(model, staging_->ModelPath()));
+      vocabulary_ = VocabularyOf(trained, std::move(model), "", options_.declared);
+    }
+    ASSIGN_OR_RETURN(Tokenizer tokenizer, Tokenizer::LoadOther(vocabulary_));
     tokenizer_.emplace(std::move(tokenizer));
     return absl::OkStatus();
   }
@@ -490,24 +518,10 @@ class Preparation {
   absl::Status Assemble() {
     ASSIGN_OR_RETURN(const AssemblyDecisions decisions,
                      DecideDocuments(keys_, finished_, options_.text));
-    std::map<std::string, uint64_t> counts{
-        {"text_bytes", decisions.totals.text.bytes},
-        {"documents_kept", decisions.num_documents},
-        {"documents_duplicate", decisions.totals.duplicates},
-        {"documents_without_tokens", decisions.num_empty},
-        {"invalid_utf8_replaced", decisions.totals.text.invalid_replaced},
-        {"long_lines_cut", decisions.totals.text.long_lines},
-    };
-    uint64_t read = decisions.num_documents + decisions.totals.duplicates + decisions.num_empty;
-    for (int i = 1; i < kNumVerdicts; ++i) {
-      counts[absl::StrCat("documents_", VerdictName(static_cast<Verdict>(i)))] =
-          decisions.totals.verdicts[i];
-      read += decisions.totals.verdicts[i];
-    }
-    counts["documents_read"] = read;
+    std::map<std::string, uint64_t> counts = Counts(decisions.totals);
     if (decisions.num_documents == 0) {
       is_hopeless_ = true;
-      return absl::DataLossError(NoneLeft(read, counts));
+      return absl::DataLossError(NoneLeft(counts.at("documents_read"), counts));
     }
     RETURN_IF_ERROR(StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
     ASSIGN_OR_RETURN(
@@ -515,7 +529,7 @@ class Preparation {
         WriteDataset(keys_, finished_, decisions, staging_->OutFolder(),
                      StartIndex(vocabulary_, options_.shard_tokens, decisions.corpus_digest),
                      vocabulary_.is_start_piece));
-    index.settings = Settings(options_, IsAsWritten());
+    index.settings = Settings(options_, vocabulary_.TextSettings());
     index.counts = std::move(counts);
     return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
                                SerializeDatasetIndex(index));
@@ -534,7 +548,7 @@ class Preparation {
     return absl::OkStatus();
   }
 
-  const PrepOptions& options_;
+  PrepOptions options_;  // with the vocabulary's cleaning
   std::optional<DatasetVocabulary> given_;
   std::vector<InputFile> files_;
   std::vector<std::string> file_digests_;

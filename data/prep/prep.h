@@ -36,7 +36,7 @@ struct PrepOptions {
   VocabTraining vocabulary;  // to train
   std::string vocab;         // or a model to use; empty: train
   std::string tokenizer;     // or another tokenizer (ReadVocabulary), of which `declared` says more
-  DeclaredVocabulary declared;
+  DeclaredVocabulary declared;   // says how text is cleaned whatever the vocabulary
   std::string tokenizer_script;  // tokenize_texts.py, which a tokenizer.json needs
   uint64_t vocab_sample_bytes = 32 << 20;
   int workers = 1;
@@ -62,6 +62,7 @@ struct PrepSummary {
   int workers = 0;
   bool resumed = false;
   uint64_t files_read = 0;
+  bool has_txt = false;  // among them
   std::vector<LeftOutFile> left_out;
   uint64_t dataset_bytes = 0;
   DatasetIndex index;

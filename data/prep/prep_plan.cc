@@ -201,6 +201,11 @@ class Cutter {
       const std::string_view part = bytes.substr(0, take);
       digest_.Update({part.data(), part.size()});
       next_line_ += static_cast<uint64_t>(std::count(part.begin(), part.end(), '\n'));
+      // A CR that stands alone ends a line, too.
+      if (ends_with_return_) next_line_ += part[0] != '\n';
+      for (size_t at = part.find('\r'); at < part.size() - 1; at = part.find('\r', at + 1))
+        next_line_ += part[at + 1] != '\n';
+      ends_with_return_ = part.back() == '\r';
       offset_ += take;
       bytes.remove_prefix(take);
       if (cuts) Cut();
@@ -224,6 +229,7 @@ class Cutter {
 
   uint64_t offset_ = 0;
   uint64_t next_line_ = 1;
+  bool ends_with_return_ = false;
   UnitRange current_;
   StreamingDigest digest_;
   std::vector<UnitRange> units_;

@@ -184,7 +184,8 @@ std::string SentencePieceBridge::EncodePlain(std::string_view text,
 }
 
 std::string SentencePieceBridge::EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
-                                             std::vector<PieceBytes>* bytes) const {
+                                             std::vector<PieceBytes>* bytes,
+                                             bool splits_unknown) const {
   sentencepiece::ImmutableSentencePieceText& found = impl_->found;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
   if (!status.ok()) return status.ToString();
@@ -192,8 +193,9 @@ std::string SentencePieceBridge::EncodeUnits(std::string_view text, std::vector<
   for (size_t i = 0; i < count; ++i) {
     const auto piece = found.pieces(static_cast<int>(i));
     const auto id = static_cast<int32_t>(piece.id());
-    const int64_t units =
-        id == impl_->unknown_id ? NumUnknown({piece.piece().data(), piece.piece().size()}) : 1;
+    const int64_t units = splits_unknown && id == impl_->unknown_id
+                              ? NumUnknown({piece.piece().data(), piece.piece().size()})
+                              : 1;
     ids.insert(ids.end(), static_cast<size_t>(units), id);
     if (bytes != nullptr) bytes->resize(ids.size(), {piece.begin(), piece.end()});
   }
@@ -238,7 +240,8 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
 }
 
 std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
-                               const std::vector<std::string>& sentences, std::string& model) {
+                               bool keeps_spaces, const std::vector<std::string>& sentences,
+                               std::string& model) {
   std::unordered_map<std::string, std::string> settings = {
       {"model_type", type},
       {"vocab_size", std::to_string(vocab_size)},
@@ -252,6 +255,11 @@ std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, boo
       {"num_threads", kTrainerThreads},
       {"minloglevel", "2"},
   };
+  if (keeps_spaces) {
+    settings["normalization_rule_name"] = "identity";
+    settings["remove_extra_whitespaces"] = "false";
+    settings["allow_whitespace_only_pieces"] = "true";
+  }
   if (type != "unigram") {
     settings["character_coverage"] = "1.0";
     settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one

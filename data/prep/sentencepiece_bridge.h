@@ -65,12 +65,14 @@ class SentencePieceBridge {
   // rule. REQUIRES: Load succeeded.
   std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
 
-  // Appends the ids of `text` by a model of words or characters. The library joins unknown ones
-  // that follow one another to one piece; here each is one <unk>. Appends the bytes of each, of
+  // Appends the ids of `text`, without the digit-comma rule. The library joins unknown characters
+  // that follow one another to one piece; of a model of words or characters with `splits_unknown`
+  // each is one <unk>. Appends the bytes of each, of
   // such unknown ones those of all, to `bytes` if it is not null, which must have as many elements
   // as `ids`.
   std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
-                          std::vector<PieceBytes>* bytes = nullptr) const;
+                          std::vector<PieceBytes>* bytes = nullptr,
+                          bool splits_unknown = true) const;
 
   // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
   // that ends in a digit and a comma is encoded again without the comma and without word marks,
@@ -86,9 +88,11 @@ class SentencePieceBridge {
 
 // Trains a model of `type`: "unigram" with XLNet's published settings, or "word" or "char" for the
 // most frequent ones; the same sentences give the same model. Puts the serialised model in `model`:
-// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. Returns the
-// library's error, or "".
+// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. With
+// `keeps_spaces` it has all spaces of a text, and its characters as they are. Returns the library's
+// error, or "".
 std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
-                               const std::vector<std::string>& sentences, std::string& model);
+                               bool keeps_spaces, const std::vector<std::string>& sentences,
+                               std::string& model);
 
 }  // namespace anyorder::data

@@ -89,7 +89,7 @@ DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_toke
   DatasetIndex index;
   index.vocab_size = vocabulary.size;
   index.vocab_ids = vocabulary.ids;
-  index.declared = vocabulary.declared;
+  index.declared = vocabulary.AllDeclared();
   index.token_bytes = TokenBytes(index.vocab_size);
   index.shard_tokens = shard_tokens;
   index.chunk_bytes = kChunkBytes;

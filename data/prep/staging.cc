@@ -32,7 +32,7 @@ using Json = nlohmann::json;
 constexpr char kFolder[] = ".anyorder-prep";
 constexpr char kPlanFile[] = "plan.json";
 // Raise it when the files of this folder change, so that an older program's work is refused.
-constexpr int kStagingVersion = 3;
+constexpr int kStagingVersion = 4;
 constexpr int kLockTries = 30;
 constexpr useconds_t kLockWaitMicroseconds = 100'000;
 

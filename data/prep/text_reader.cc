@@ -11,7 +11,6 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
-#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {
@@ -31,13 +30,6 @@ size_t CutLength(std::string_view text) {
   // A code point has at most 3 continuation bytes; more than that is invalid text, cut anywhere.
   for (int i = 0; i < 3 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80; ++i) --cut;
   return cut;
-}
-
-bool IsBlank(std::string_view line) {
-  for (size_t i = 0; i < line.size();) {
-    if (!IsUnicodeSpace(NextCodePoint(line, i))) return false;
-  }
-  return true;
 }
 
 // Turns pieces of a file into cleaned sentences and document ends, applying the policy for invalid
@@ -73,7 +65,8 @@ class TextParser {
     if (piece.starts_line && !piece.ends_line) ++counts_.long_lines;
     std::string_view text = piece.text;
     RETURN_IF_ERROR(Validate(text));
-    if (piece.is_line() && IsBlank(text)) return sink_.OnDocumentEnd();
+    const bool ends_document = !options_.joins_paragraphs && piece.is_line() && IsBlank(text);
+    if (ends_document) return sink_.OnDocumentEnd();
     return Emit(text);
   }
 
@@ -107,7 +100,7 @@ class TextParser {
     RETURN_IF_ERROR(Validate(text));  // \u0000 is the one fault JSON lets through
     if (options_.verbatim) return EmitAsWritten(text);
     while (!text.empty()) {
-      const size_t newline = std::min(text.find('\n'), text.size());
+      const size_t newline = std::min(text.find_first_of("\r\n"), text.size());
       std::string_view line = text.substr(0, newline);
       text.remove_prefix(std::min(newline + 1, text.size()));
       if (line.size() > kMaxSentenceBytes) ++counts_.long_lines;
@@ -157,7 +150,8 @@ class TextParser {
   // Cleans valid `text` and passes it on unless nothing is left of it.
   absl::Status Emit(std::string_view text) {
     if (options_.verbatim) return sink_.OnSentence(text);
-    CleanLine(text, options_.letter_case, cleaned_);
+    const bool drops_marks = options_.cleaning.mode == CleanMode::kXlnet;
+    CleanLine(text, options_.cleaning, cleaned_, nullptr, drops_marks ? &counts_.marks : nullptr);
     return cleaned_.empty() ? absl::OkStatus() : sink_.OnSentence(cleaned_);
   }
 
@@ -194,28 +188,34 @@ class PieceReader {
       held_ += got;
       // Wait for enough bytes to see a byte order mark.
       if (byte_ == 0 && !mark_checked_ && held_ < kByteOrderMark.size()) continue;
-      RETURN_IF_ERROR(Drain());
+      RETURN_IF_ERROR(Drain(/*is_end=*/false));
     }
-    RETURN_IF_ERROR(Drain());
+    RETURN_IF_ERROR(Drain(/*is_end=*/true));
     if (held_ > 0 || !starts_line_) RETURN_IF_ERROR(Pass({buffer_.data(), held_}, true));
     return read;
   }
 
  private:
-  // Passes on the whole lines in buffer_[0, held_).
-  absl::Status Drain() {
+  // The first `byte` in buffer_[from, end); `end`: there is none.
+  size_t Find(char byte, size_t from, size_t end) const {
+    const void* const found = std::memchr(buffer_.data() + from, byte, end - from);
+    return found == nullptr ? end
+                            : static_cast<size_t>(static_cast<const char*>(found) - buffer_.data());
+  }
+
+  // Passes on the whole lines in buffer_[0, held_). Whether a CR at their end is a line end or half
+  // of one shows only with the next byte, or at the end of the file.
+  absl::Status Drain(bool is_end) {
     size_t begin = 0;
     if (byte_ == 0 && !std::exchange(mark_checked_, true) &&
         std::string_view(buffer_.data(), held_).starts_with(kByteOrderMark)) {
       begin = byte_ = kByteOrderMark.size();
     }
     size_t search = std::max(begin, searched_);
+    size_t newline = Find('\n', search, held_);
     while (true) {
-      const void* newline = std::memchr(buffer_.data() + search, '\n', held_ - search);
-      const size_t end =
-          newline == nullptr
-              ? held_
-              : static_cast<size_t>(static_cast<const char*>(newline) - buffer_.data());
+      if (newline < search) newline = Find('\n', search, held_);
+      const size_t end = Find('\r', search, newline);
       while (end - begin > options_.max_bytes) {
         const std::string_view rest(buffer_.data() + begin, end - begin);
         const size_t cut = CutLength(rest);
@@ -223,20 +223,21 @@ class PieceReader {
         begin += cut;
         byte_ += cut;
       }
-      if (newline == nullptr) break;
+      search = end;
+      if (end == held_ || (end + 1 == held_ && end < newline && !is_end)) break;
       RETURN_IF_ERROR(Pass({buffer_.data() + begin, end - begin}, true));
-      byte_ += end + 1 - begin;
+      search += end + 1 == newline && newline < held_ ? 2 : 1;
+      byte_ += search - begin;
       ++line_;
-      begin = search = end + 1;
+      begin = search;
     }
     std::memmove(buffer_.data(), buffer_.data() + begin, held_ - begin);
     held_ -= begin;
-    searched_ = held_;
+    searched_ = search - begin;
     return absl::OkStatus();
   }
 
   absl::Status Pass(std::string_view piece, bool ends_line) {
-    if (ends_line && !piece.empty() && piece.back() == '\r') piece.remove_suffix(1);
     return take_({.text = piece,
                   .line = line_,
                   .byte = byte_,
@@ -249,7 +250,7 @@ class PieceReader {
   const PieceTaker& take_;
   std::string buffer_;
   size_t held_ = 0;
-  size_t searched_ = 0;  // buffer_[0, searched_) holds no line end
+  size_t searched_ = 0;  // buffer_[0, searched_) holds no whole line
   uint64_t line_;
   uint64_t byte_;  // of buffer_[0] in the file
   bool starts_line_ = true;

@@ -1,10 +1,11 @@
 // From the bytes of a .txt, .jsonl, .csv or .tsv file to cleaned sentences and document ends.
 //
-// .txt: a line is a sentence; a line of white space ends a document. .jsonl: each line is an object
-// whose string field `text` is a document; line ends inside it end sentences. .csv and .tsv: each
-// row has a document in the column `text`. In all, CRLF counts as LF, a byte order mark at the
-// start of the file is skipped, and a line longer than kMaxSentenceBytes is cut, at white space
-// where there is some, into several sentences: memory stays bounded.
+// .txt: a line is a sentence; a line of white space ends a document, or the end of the file alone.
+// .jsonl: each line is an object whose string field `text` is a document; line ends inside it end
+// sentences. .csv and .tsv: each row has a document in the column `text`. In all, CRLF and CR count
+// as LF, a byte order mark at the start of the file is skipped, and a line longer than
+// kMaxSentenceBytes is cut, at white space where there is some, into several sentences: memory
+// stays bounded.
 
 #pragma once
 
@@ -61,8 +62,8 @@ enum class InvalidUtf8 { kError, kReplace };
 class SentenceSink {
  public:
   virtual ~SentenceSink() = default;
-  // `sentence` is cleaned and not empty, or a line as written, which may be; valid during the call
-  // only.
+  // `sentence` is cleaned and not empty, or a line of a verbatim text, which may be; valid during
+  // the call only.
   virtual absl::Status OnSentence(std::string_view sentence) = 0;
   // The current document ends. May come several times in a row, and first.
   virtual absl::Status OnDocumentEnd() = 0;
@@ -71,10 +72,11 @@ class SentenceSink {
 struct TextReadOptions {
   std::string path;  // named in errors
   TextKind kind = TextKind::kTxt;
-  LetterCase letter_case = LetterCase::kCased;
+  Cleaning cleaning;
   // Pass on the lines of documents as they are written, neither cleaned nor cut, blank ones
   // included: joined by line ends they are the document.
   bool verbatim = false;
+  bool joins_paragraphs = false;  // a .txt file is one document, whatever lines of it are blank
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   std::string text_field = "text";  // .jsonl's field, a table's column
   TableOptions table;
@@ -87,6 +89,7 @@ struct TextReadCounts {
   uint64_t bytes = 0;  // decompressed
   uint64_t invalid_replaced = 0;
   uint64_t long_lines = 0;  // lines that were cut
+  MarkCounts marks;
 };
 
 // Reads `source` to its end. `progress`, if not null, is increased by the bytes read as they are

@@ -113,8 +113,9 @@ absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids,
     ANYORDER_CHECK(bytes == nullptr) << "the bytes of pieces are known of XLNet's layout alone";
     error = bridge_->EncodePlain(line, ids);
   } else {
-    error = type_ == VocabType::kPieces ? bridge_->Encode(line, ids, bytes)
-                                        : bridge_->EncodeUnits(line, ids, bytes);
+    const bool has_units = type_ != VocabType::kPieces;
+    error = !has_units && has_comma_rule_ ? bridge_->Encode(line, ids, bytes)
+                                          : bridge_->EncodeUnits(line, ids, bytes, has_units);
   }
   if (error.empty()) return absl::OkStatus();
   return Internal("SentencePiece could not encode a line: ", error);
@@ -171,9 +172,10 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
                               " times; pass a smaller --min-count, or more "
                               "text");
   std::string model;
-  const std::string error = TrainSentencePiece(training.type == VocabType::kWords ? "word" : "char",
-                                               std::min(training.size, kNumSpecial + frequent),
-                                               /*takes_fewer=*/true, sentences, model);
+  const bool has_words = training.type == VocabType::kWords;
+  const std::string error = TrainSentencePiece(
+      has_words ? "word" : "char", std::min(training.size, kNumSpecial + frequent),
+      /*takes_fewer=*/true, training.keeps_spaces && !has_words, sentences, model);
   if (error.empty()) return model;
   return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);
 }
@@ -198,11 +200,11 @@ absl::Status CannotTrain(uint64_t vocab_size, const std::string& error) {
 // which may leave less than the wanted size; then SentencePiece refuses it, although larger sizes
 // that need no such round work. Here it gets the best of what was left before that round. Each
 // size from n / 1.1 to n ends with the same n candidates, so steps of 1.1 miss none.
-absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size,
+absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size, bool keeps_spaces,
                                         const std::vector<std::string>& sentences) {
   std::string model, error;
   const auto train = [&](uint64_t size, bool takes_fewer) {
-    error = TrainSentencePiece("unigram", size, takes_fewer, sentences, model);
+    error = TrainSentencePiece("unigram", size, takes_fewer, keeps_spaces, sentences, model);
     return error.empty();
   };
   const auto is_short = [&] { return NumberAfter(error, "<= ") > 0; };  // "... a value <= 5000."
@@ -235,8 +237,9 @@ absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
   // Held, because a size may take several trainings; each takes 25 times the memory of the text.
   std::vector<std::string> sentences;
   for (std::string sentence; next_sentence(sentence);) sentences.push_back(sentence);
-  return training.type == VocabType::kPieces ? TrainPieces(training.size, sentences)
-                                             : TrainUnits(training, sentences);
+  return training.type == VocabType::kPieces
+             ? TrainPieces(training.size, training.keeps_spaces, sentences)
+             : TrainUnits(training, sentences);
 }
 
 }  // namespace anyorder::data

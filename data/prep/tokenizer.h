@@ -42,7 +42,8 @@ class Tokenizer {
                                         const char* advice = nullptr);
   // Loads what ReadVocabulary read: a model of XLNet's layout as Load, or one with other special
   // pieces, of which `vocabulary` tells all. The latter encodes as the library does, without the
-  // digit-comma rule. REQUIRES: ReadVocabulary made it of a model.
+  // digit-comma rule, and so does the former of texts that are not cleaned. REQUIRES:
+  // ReadVocabulary made it of a model.
   static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);
   Tokenizer(Tokenizer&&) = default;
 
@@ -63,6 +64,7 @@ class Tokenizer {
   std::unique_ptr<SentencePieceBridge> bridge_;
   VocabType type_ = VocabType::kPieces;
   bool has_xlnet_layout_ = true;
+  bool has_comma_rule_ = true;  // of XLNet's pieces
   VocabIds vocab_ids_;
   std::vector<bool> is_start_piece_;
 };
@@ -71,8 +73,9 @@ class Tokenizer {
 // fewer times than `min_count` are left out.
 struct VocabTraining {
   VocabType type = VocabType::kPieces;
-  uint64_t size = 32000;   // with special pieces; within the bounds below
-  uint64_t min_count = 1;  // of words and characters
+  uint64_t size = 32000;      // with special pieces; within the bounds below
+  uint64_t min_count = 1;     // of words and characters
+  bool keeps_spaces = false;  // as they are written, and letters as well: text that is not cleaned
 };
 
 // What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one

@@ -1,13 +1,12 @@
 #include "data/prep/vocabulary.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/digest.h"
 #include "core/base/json_members.h"
@@ -57,6 +56,8 @@ absl::Status Declare(const DeclaredVocabulary& declared, const std::string& name
     return InvalidArgument("--vocab-size ", declared.size, " is below the ", vocabulary.size,
                            " ids of '", name, "'; leave it out, or pass a larger one");
   }
+  if (vocabulary.is_sentence_piece())
+    vocabulary.cleaning = declared.CleaningOr(vocabulary.cleaning);
   const uint64_t read = vocabulary.size;
   vocabulary.size = std::max(vocabulary.size, declared.size);
   for (const auto& [field, member] : kVocabIdFields) {
@@ -93,6 +94,43 @@ absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::str
                            .is_start_piece = std::move(read.is_start_piece)};
 }
 
+// How it stands in DatasetIndex::declared; "": as XLNet's.
+std::string CleanDeclared(const Cleaning& cleaning) {
+  return cleaning.mode == CleanMode::kXlnet ? "" : absl::StrCat("clean=", cleaning.name());
+}
+
+Cleaning CleaningOf(const DatasetIndex& index) {
+  const auto setting = [&](const char* key) {
+    const auto found = index.settings.find(key);
+    return found == index.settings.end() ? "" : found->second;
+  };
+  return {setting("case") == "uncased" ? LetterCase::kUncased : LetterCase::kCased,
+          CleanModeNamed(setting("clean")).value_or(CleanMode::kXlnet)};
+}
+
+// What is said of the texts of the model `bytes`, read from `path`, by the dataset that it is a
+// file of or, of one of XLNet's layout, by Hugging Face's settings beside it or of the run it is
+// in.
+Cleaning RecordedCleaning(const fs::path& path, const std::string& bytes, bool has_xlnet_layout,
+                          CleanMode otherwise) {
+  const fs::path folder = fs::absolute(path).parent_path();
+  const absl::StatusOr<DatasetIndex> index = ReadDatasetIndex(folder.string());
+  if (index.ok() && index->tokenizer.digest == DigestOf(bytes).Hex()) return CleaningOf(*index);
+  nlohmann::json json;
+  for (const char* file : {"import/tokenizer_config.json", "tokenizer_config.json"})
+    if (!json.is_object())
+      json = TryParseJson(ReadWholeFile((folder / file).string()).value_or(""));
+  const auto is = [&](const char* name, bool value) {
+    return has_xlnet_layout && FindMember(json, name) != nullptr && json[name] == value;
+  };
+  Cleaning cleaning{is("do_lower_case", true) ? LetterCase::kUncased : LetterCase::kCased,
+                    otherwise};
+  if (is("keep_accents", false)) cleaning.mode = CleanMode::kXlnet;
+  if (is("keep_accents", true))
+    cleaning.mode = is("remove_space", false) ? CleanMode::kNone : CleanMode::kAccents;
+  return cleaning;
+}
+
 // The special pieces of a SentencePiece model by the names that they usually have.
 VocabIds UsualPieces(const SentencePieceBridge& bridge) {
   VocabIds ids;
@@ -118,6 +156,8 @@ absl::StatusOr<DatasetVocabulary> ReadSentencePiece(const std::string& path, std
   DatasetVocabulary vocabulary;
   // A model that `--vocab` takes keeps its name: then it is the same tokenizer.
   vocabulary.file = Tokenizer::Load(model, path).ok() ? kTokenizerFile : kOtherModelFile;
+  vocabulary.cleaning =
+      RecordedCleaning(path, model, vocabulary.file == kTokenizerFile, CleanMode::kNone);
   vocabulary.bytes = std::move(model);
   vocabulary.path = path;
   vocabulary.size = static_cast<uint64_t>(bridge.vocab_size());
@@ -154,6 +194,13 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
     return differs("--vocab-size", static_cast<int64_t>(declared.size),
                    static_cast<int64_t>(index.vocab_size));
   }
+  const Cleaning cleaning = CleaningOf(index);
+  if (index.tokenizer.file != kHuggingFaceFile &&
+      declared.clean.value_or(cleaning.mode) != cleaning.mode) {
+    return InvalidArgument("--clean ", Cleaning{.mode = *declared.clean}.name(),
+                           " is not how the texts of dataset '", folder, "' are cleaned, ",
+                           cleaning.name(), "; leave it out");
+  }
   const std::string path = absl::StrCat(folder, "/", index.tokenizer.file);
   DatasetVocabulary vocabulary;
   if (index.tokenizer.file == kDeclaredFile) {
@@ -163,7 +210,9 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
     ASSIGN_OR_RETURN(vocabulary, ReadFileOfTokenizer(path));
   }
   vocabulary.file = index.tokenizer.file;
-  vocabulary.declared = index.declared;
+  vocabulary.declared = std::string(
+      absl::StripSuffix(absl::StripSuffix(index.declared, CleanDeclared(cleaning)), " "));
+  vocabulary.cleaning = {declared.CleaningOr(cleaning).letter_case, cleaning.mode};
   vocabulary.size = index.vocab_size;
   vocabulary.ids = index.vocab_ids;
   vocabulary.is_start_piece.resize(vocabulary.size, false);
@@ -176,8 +225,19 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
 
 }  // namespace
 
+std::string DatasetVocabulary::AllDeclared() const {
+  const absl::string_view clean = CleanDeclared(cleaning);
+  return absl::StrCat(declared, declared.empty() || clean.empty() ? "" : " ", clean);
+}
+
 std::string DatasetVocabulary::Digest() const {
-  return TokenizerDigest(DigestOf(bytes).Hex(), declared);
+  return TokenizerDigest(DigestOf(bytes).Hex(), AllDeclared());
+}
+
+std::map<std::string, std::string> DatasetVocabulary::TextSettings() const {
+  if (is_hugging_face()) return {{"text", "as written"}};
+  return {{"case", cleaning.letter_case == LetterCase::kCased ? "cased" : "uncased"},
+          {"clean", cleaning.name()}};
 }
 
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
@@ -202,14 +262,24 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
   return vocabulary;
 }
 
+absl::StatusOr<DatasetVocabulary> ReadVocabularyOf(const std::string& path,
+                                                   const std::string& digest) {
+  ASSIGN_OR_RETURN(const DatasetVocabulary read, ReadVocabulary(path, {}));
+  DatasetVocabulary vocabulary = read;
+  for (size_t mode = 0; read.is_sentence_piece() && mode < kCleanModes.size(); ++mode) {
+    if (vocabulary.Digest() == digest) return vocabulary;
+    vocabulary.cleaning.mode = static_cast<CleanMode>(mode);
+  }
+  return vocabulary.Digest() == digest ? vocabulary : read;
+}
+
 absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
-    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared,
-    LetterCase letter_case) {
+    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared) {
   if (tokenizer.empty() && vocab.empty()) return std::nullopt;
   if (tokenizer.empty()) {
     ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
     ASSIGN_OR_RETURN(const Tokenizer loaded, Tokenizer::Load(model, vocab));
-    return VocabularyOf(loaded, std::move(model), vocab);
+    return VocabularyOf(loaded, std::move(model), vocab, declared);
   }
   ASSIGN_OR_RETURN(DatasetVocabulary vocabulary, ReadVocabulary(tokenizer, declared));
   if (vocabulary.file == kDeclaredFile) {
@@ -217,19 +287,26 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
                            "' knows no tokenizer, only the ids that were declared for its tokens; "
                            "encode the text elsewhere and pass --tokens");
   }
-  if (vocabulary.is_hugging_face() && letter_case == LetterCase::kUncased) {
-    return absl::InvalidArgumentError(
-        "--case uncased is not for a tokenizer.json, which lower-cases by itself if it should; "
-        "leave it out");
+  const bool is_uncased = declared.letter_case == LetterCase::kUncased;
+  if (vocabulary.is_hugging_face() &&
+      (is_uncased || declared.clean.value_or(CleanMode::kNone) != CleanMode::kNone)) {
+    return InvalidArgument(
+        is_uncased ? "--case uncased" : "--clean",
+        " is not for a tokenizer.json, which is given texts as they are written and lower-cases by "
+        "itself if it should; leave it out");
   }
   return vocabulary;
 }
 
-DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path) {
+DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path,
+                               const DeclaredVocabulary& declared) {
+  Cleaning recorded;
+  if (!path.empty()) recorded = RecordedCleaning(path, model, true, CleanMode::kXlnet);
   return {.file = kTokenizerFile,
           .bytes = std::move(model),
           .path = std::move(path),
           .declared = "",
+          .cleaning = declared.CleaningOr(recorded),
           .size = tokenizer.vocab_size(),
           .ids = tokenizer.vocab_ids(),
           .is_start_piece = tokenizer.is_start_piece()};
@@ -256,8 +333,12 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
 }
 
 absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabulary) {
-  if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty())
-    return Load(vocabulary.bytes, vocabulary.path);
+  const bool has_comma_rule = vocabulary.cleaning.mode != CleanMode::kNone;
+  if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty()) {
+    absl::StatusOr<Tokenizer> tokenizer = Load(vocabulary.bytes, vocabulary.path);
+    if (tokenizer.ok()) tokenizer->has_comma_rule_ = has_comma_rule;
+    return tokenizer;
+  }
   Tokenizer tokenizer;
   tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
   if (const std::string error = tokenizer.bridge_->Load(vocabulary.bytes); !error.empty())

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,22 +25,32 @@ class Tokenizer;
 struct DeclaredVocabulary {
   uint64_t size = 0;
   VocabIds ids;
+  // How its texts are cleaned; a tokenizer.json is given them as they are written.
+  std::optional<CleanMode> clean;
+  std::optional<LetterCase> letter_case;
 
-  bool is_empty() const { return size == 0 && ids == VocabIds(); }
+  Cleaning CleaningOr(const Cleaning& otherwise) const {
+    return {letter_case.value_or(otherwise.letter_case), clean.value_or(otherwise.mode)};
+  }
 };
 
 struct DatasetVocabulary {
   std::string file;      // its name in the dataset (shard_format.h)
   std::string bytes;     // of that file
   std::string path;      // where it was read; empty: nowhere
-  std::string declared;  // DatasetIndex::declared
+  std::string declared;  // DatasetIndex::declared, but for the cleaning
+  Cleaning cleaning;     // of texts for SentencePiece
   uint64_t size = 0;     // ids are in [0, size)
   VocabIds ids;
   std::vector<bool> is_start_piece;  // [size], by id: whether a word may begin there
 
   // Whether Hugging Face's tokenizer encodes texts, as they are written (tokenizer_process.h).
   bool is_hugging_face() const { return file == kHuggingFaceFile; }
-  std::string Digest() const;  // DatasetIndex::tokenizer_digest
+  bool is_sentence_piece() const { return file == kTokenizerFile || file == kOtherModelFile; }
+  std::string AllDeclared() const;  // DatasetIndex::declared
+  std::string Digest() const;       // DatasetIndex::tokenizer_digest
+  // What DatasetIndex::settings say of its texts.
+  std::map<std::string, std::string> TextSettings() const;
 };
 
 // The largest id plus one that a vocabulary may have.
@@ -48,22 +59,30 @@ inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 24;
 // The tokenizer at `path`: Hugging Face's tokenizer.json or a directory with one, whose
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read, too; a
 // SentencePiece model; or a dataset, of which all is taken. What is declared wins over what the
-// first two say. Without an end of document (eod) that of a sequence (eos) is taken.
+// first two say. Without an end of document (eod) that of a sequence (eos) is taken. A model's
+// texts are cleaned as its dataset's, if it is a file of one; else one of XLNet's layout as the
+// tokenizer_config.json beside it says (TextSettingsOfModel), or in import/ beside it; else not.
 // Errors: those of reading; DataLoss for a file that is neither; InvalidArgument naming the flag
 // for a declaration that is missing, outside the vocabulary, or not a dataset's own.
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                                                  const DeclaredVocabulary& declared);
 
-// What is to encode texts of that case: the tokenizer of --tokenizer as ReadVocabulary reads it,
-// else the model of XLNet's layout of --vocab, else nothing that is given. Errors: also those of
-// Tokenizer::Load; InvalidArgument for a dataset that knows no tokenizer, and for a case that a
+// ReadVocabulary of a tokenizer that has `digest` with one of the ways to clean texts, which is
+// then that of the result; as it stands if it has none.
+absl::StatusOr<DatasetVocabulary> ReadVocabularyOf(const std::string& path,
+                                                   const std::string& digest);
+
+// What is to encode texts: the tokenizer of --tokenizer as ReadVocabulary reads it, else the model
+// of XLNet's layout of --vocab, else nothing that is given. Errors: also those of Tokenizer::Load;
+// InvalidArgument for a dataset that knows no tokenizer, and for a case or a cleaning that a
 // tokenizer.json does not make.
 absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
-    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared,
-    LetterCase letter_case);
+    const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared);
 
 // The vocabulary of a model of XLNet's layout, which `tokenizer` was loaded from and `path` names.
-DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path);
+// Its texts are cleaned as is declared, else as ReadVocabulary says, else as XLNet's.
+DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, std::string path,
+                               const DeclaredVocabulary& declared = {});
 
 // A vocabulary of which only the declaration is known. InvalidArgument if that lacks the size or
 // the end of document.

@@ -19,7 +19,7 @@ namespace anyorder::data {
 namespace {
 
 constexpr uint64_t kMagic = 0x32745F55706E7941u;
-enum PartFlags : uint8_t { kContinuation = 1, kClosed = 2, kUnused = 4 };
+enum PartFlags : uint64_t { kContinuation = 1, kClosed = 2, kUnused = 4, kOneSentence = 8 };
 
 struct Footer {
   Digest128 key;
@@ -50,10 +50,12 @@ bool Take(absl::string_view& from, void* to, uint64_t size) {
   return true;
 }
 
-// Takes what ClosePart has written of a part besides its flags and bytes.
+// Takes what ClosePart has written of a part besides its flags, sentences and bytes.
 bool TakePart(absl::string_view& table, DocumentPart& part) {
-  part.num_sentences = TakeVarint(table).value_or(0);
-  if (part.is_whole()) return Take(table, &part.hash, sizeof part.hash);
+  if (part.is_whole()) {
+    part.stats.totals.bytes = TakeVarint(table).value_or(0);
+    return Take(table, &part.hash, sizeof part.hash);
+  }
   if (!Take(table, &part.stats.totals, sizeof part.stats.totals)) return false;
   const uint64_t count = TakeVarint(table).value_or(UINT64_MAX);
   if (count > kMaxComparedLines) return false;
@@ -99,11 +101,11 @@ class PartJudge {
     if (is_empty) return false;
     const Verdict verdict = part.stats.Judge(options_.filter);
     if (verdict != Verdict::kKeep) {
-      ++counts_.verdicts[static_cast<int>(verdict)];
+      counts_.verdicts.Add(verdict, part.stats);
       return false;
     }
     if (options_.drop_duplicates && !seen_.Insert(part.stats.Hash())) {
-      ++counts_.duplicates;
+      counts_.verdicts.Add(Verdict::kDuplicate, part.stats);
       return false;
     }
     return true;
@@ -125,7 +127,8 @@ class EncodingSink : public SentenceSink {
   void Begin(bool is_continuation) { part_.is_continuation = is_continuation; }
 
   absl::Status OnSentence(std::string_view sentence) override {
-    part_.stats.AddLine(sentence);
+    // Blank lines are text to a tokenizer, if they are kept, but no lines to the filter.
+    if (!IsBlank(sentence)) part_.stats.AddLine(sentence);
     if (!is_streaming_ && text_.size() + sentence.size() <= kMaxBufferedDocumentBytes) {
       text_.append(sentence);
       text_.push_back('\n');
@@ -193,9 +196,7 @@ class VerbatimSink : public SentenceSink {
   void Begin(bool is_continuation) { open_.part.is_continuation = is_continuation; }
 
   absl::Status OnSentence(std::string_view line) override {
-    // Blank lines are text to the tokenizer, but no lines to the filter.
-    const bool is_blank = line.find_first_not_of(" \t\r\v\f") == std::string_view::npos;
-    if (!is_blank) open_.part.stats.AddLine(line);
+    if (!IsBlank(line)) open_.part.stats.AddLine(line);
     if (std::exchange(has_text_, true)) {
       open_.text.push_back('\n');
       if (open_.text.size() >= kMaxBufferedDocumentBytes) RETURN_IF_ERROR(EncodeOpen());
@@ -316,8 +317,9 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
                                                file.max_window));
   const TextReadOptions read{.path = file.path,
                              .kind = file.kind,
-                             .letter_case = options.letter_case,
+                             .cleaning = options.cleaning,
                              .verbatim = verbatim,
+                             .joins_paragraphs = options.joins_paragraphs,
                              .invalid_utf8 = options.invalid_utf8,
                              .text_field = options.text_field,
                              .table = options.table,
@@ -347,11 +349,11 @@ absl::Status UnitWriter::AddSentence(absl::Span<const int32_t> ids) {
 }
 
 void UnitWriter::ClosePart(const DocumentPart& part) {
-  table_.push_back(static_cast<char>((part.is_continuation ? kContinuation : 0) |
-                                     (part.is_closed ? kClosed : 0)));
+  AppendVarint(table_, part.is_continuation * kContinuation + part.is_closed * kClosed +
+                           std::exchange(part_sentences_, 0) * kOneSentence);
   AppendVarint(table_, std::exchange(part_bytes_, 0));
-  AppendVarint(table_, std::exchange(part_sentences_, 0));
   if (part.is_whole()) {
+    AppendVarint(table_, part.stats.totals.bytes);
     const Digest128 hash = part.stats.Hash();
     return AppendBytes(table_, &hash, sizeof hash);
   }
@@ -364,7 +366,7 @@ void UnitWriter::ClosePart(const DocumentPart& part) {
 void UnitWriter::DropPart() {
   part_sentences_ = 0;
   if (part_bytes_ == 0) return;
-  table_.push_back(kUnused);
+  AppendVarint(table_, kUnused);
   AppendVarint(table_, std::exchange(part_bytes_, 0));
 }
 
@@ -428,12 +430,14 @@ absl::StatusOr<UnitCounts> UnitFiles::Read(
   absl::string_view tokens = unit.substr(0, unit.size() - sizeof footer);
   absl::string_view table = tokens.substr(tokens.size() - footer.table_bytes);
   tokens.remove_suffix(footer.table_bytes);
-  for (uint8_t flags = 0; Take(table, &flags, sizeof flags);) {
+  while (!table.empty()) {
+    const uint64_t flags = TakeVarint(table).value_or(0);
     const uint64_t bytes = TakeVarint(table).value_or(UINT64_MAX);
     if (bytes > tokens.size()) return Damaged(path, "table out of range");
     DocumentPart part;
     part.is_continuation = flags & kContinuation;
     part.is_closed = flags & kClosed;
+    part.num_sentences = flags / kOneSentence;
     part.sentences = {tokens.data(), bytes};
     tokens.remove_prefix(bytes);
     if (flags & kUnused) continue;

@@ -4,9 +4,10 @@
 // joins them. Private to one version of the program. A file holds, for each unit:
 //
 //   token region: for each sentence varint count, then count ids of token_bytes each
-//   table: for each part of a document, or region that is not used, its flags (one byte) and
-//     varint bytes of the token region; for a part varint num_sentences; for a whole document its
-//     hash (16 bytes), for others Totals, varint num_line_hashes, the hashes
+//   table: for each part of a document, or region that is not used, varint flags + 8 * its number
+//     of sentences and varint bytes of the token region; for a whole document varint bytes of its
+//     lines and its hash (16 bytes), for other parts Totals, varint num_line_hashes and
+//     the hashes
 //   Footer, last, with the digest of everything before it in the unit
 
 #pragma once
@@ -61,7 +62,7 @@ struct DocumentPart {
   // it), or ends here.
   bool is_continuation = false;
   bool is_closed = false;
-  DocumentStats stats;               // once stored, only of parts that are not whole documents
+  DocumentStats stats;               // once stored, of whole documents only totals.bytes
   Digest128 hash;                    // once stored, only of whole documents
   uint64_t num_sentences = 0;        // that have tokens
   absl::Span<const char> sentences;  // as stored
@@ -69,10 +70,20 @@ struct DocumentPart {
   bool is_whole() const { return is_closed && !is_continuation; }
 };
 
+// Documents by verdict, and the bytes of their lines.
+struct VerdictCounts {
+  uint64_t documents[kNumVerdicts] = {};
+  uint64_t bytes[kNumVerdicts] = {};
+
+  void Add(Verdict verdict, const DocumentStats& stats) {
+    ++documents[static_cast<int>(verdict)];
+    bytes[static_cast<int>(verdict)] += stats.totals.bytes;
+  }
+};
+
 struct UnitCounts {
   TextReadCounts text;
-  uint64_t duplicates = 0;               // of an earlier document of this unit
-  uint64_t verdicts[kNumVerdicts] = {};  // dropped whole documents, by reason; [kKeep] stays 0
+  VerdictCounts verdicts;  // dropped whole documents; none of kKeep
 };
 
 // Writes units into a file, each under a key that tells it from all others.
@@ -127,7 +138,8 @@ class UnitFiles {
 };
 
 struct UnitOptions {
-  LetterCase letter_case = LetterCase::kCased;
+  Cleaning cleaning;              // RunPrep takes that of the vocabulary
+  bool joins_paragraphs = false;  // as in TextReadOptions
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   std::string text_field = "text";  // as in TextReadOptions
   TableOptions table;

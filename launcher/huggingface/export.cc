@@ -21,6 +21,7 @@
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/vocabulary.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
@@ -39,17 +40,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The vocabulary that the run was trained with, checked.
+// The vocabulary that the run was trained with, checked. Says in `settings` how text is cleaned.
 absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
                                           const std::string& expected_digest,
-                                          const fs::path& directory) {
-  ASSIGN_OR_RETURN(const std::string model, ReadWholeFile(source));
-  if (DigestOf(model).Hex() != expected_digest)
+                                          const fs::path& directory, TokenizerSettings& settings) {
+  ASSIGN_OR_RETURN(const data::DatasetVocabulary read,
+                   data::ReadVocabularyOf(source, expected_digest));
+  if (read.Digest() != expected_digest)
     return DataLoss(source, " is damaged: its digest does not match");
+  settings.cleaning = read.cleaning;
   ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
-                   data::Tokenizer::Load(model, source, "prepare the data again"));
-  RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), model));
-  return Vocabulary{tokenizer.bridge().pieces(), data::ReadModelRules(model)};
+                   data::Tokenizer::Load(read.bytes, source, "prepare the data again"));
+  RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), read.bytes));
+  return Vocabulary{tokenizer.bridge().pieces(), data::ReadModelRules(read.bytes)};
 }
 
 // What is exported, and where to.
@@ -71,15 +74,9 @@ struct Export {
   }
 };
 
-bool IsUncased(const data::DatasetIndex& dataset) {
-  const auto letter_case = dataset.settings.find("case");
-  return letter_case != dataset.settings.end() && letter_case->second == "uncased";
-}
-
 // The tokenizer's files, of the dataset that the run was trained on.
 absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetIndex& dataset,
                                      TokenizerSettings settings) {
-  settings.is_uncased = IsUncased(dataset);
   const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
   if (dataset.tokenizer.file == data::kHuggingFaceFile)
     return WriteOtherTokenizerFiles(model.string(), dataset.vocab_ids, settings.max_length,
@@ -87,8 +84,9 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
   // Special ids of data whose tokenizer is unknown.
   if (dataset.tokenizer.file != data::kTokenizerFile)
     return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
-  ASSIGN_OR_RETURN(const Vocabulary vocabulary,
-                   CopyVocabulary(model.string(), dataset.tokenizer.digest, work.directory));
+  ASSIGN_OR_RETURN(
+      const Vocabulary vocabulary,
+      CopyVocabulary(work.config.data.shards, dataset.tokenizer_digest, work.directory, settings));
   return WriteTokenizerFiles(vocabulary, settings, work.directory.string());
 }
 
@@ -97,10 +95,9 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
 absl::Status WriteTokenizerOfImport(const Export& work, TokenizerSettings settings) {
   const std::string& kept = work.imported.directory;
   if (!work.imported.has_vocabulary()) return CopyKeptFiles(kept, work.directory.string());
-  settings.is_uncased = work.imported.letter_case() == "uncased";
-  ASSIGN_OR_RETURN(
-      const Vocabulary vocabulary,
-      CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest, work.directory));
+  ASSIGN_OR_RETURN(const Vocabulary vocabulary,
+                   CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest,
+                                  work.directory, settings));
   RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
   return CopyKeptFiles(kept, work.directory.string());
 }

@@ -35,6 +35,7 @@
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/tokenizer.h"
+#include "data/prep/vocabulary.h"
 #include "launcher/huggingface/exchange.h"
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/hf_model.h"
@@ -225,7 +226,11 @@ absl::Status ReadVocabulary(Import& import) {
 
 // Names what data of the model must be made with; "" where nothing is known of it.
 absl::StatusOr<std::string> TokenizerDigestOf(const Import& import) {
-  if (!import.vocabulary.empty()) return DigestOf(import.vocabulary).Hex();
+  if (!import.vocabulary.empty()) {
+    const std::string path = (fs::path(import.input) / "spiece.model").string();
+    ASSIGN_OR_RETURN(const auto vocabulary, data::ReadGivenVocabulary(path, "", {}));
+    return vocabulary->Digest();
+  }
   const std::string other = (fs::path(import.input) / data::kHuggingFaceFile).string();
   const absl::StatusOr<std::string> bytes = ReadWholeFile(other);
   if (absl::IsNotFound(bytes.status())) return std::string();
@@ -335,12 +340,10 @@ void PrintNext(const Import& import, const std::string& run_dir) {
   const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
   const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
-      "next: anyorder prep %s... %s%s --output %s\n"
+      "next: anyorder prep %s... %s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2%s\n",
       import.config.model.task.has_head() ? "--examples FILE" : "--input TEXT",
-      run.TokenizerOption(),
-      run.has_vocabulary() && run.letter_case() == "uncased" ? " --case uncased" : "", output,
-      run_dir, is_free ? "" : " --set data.shards=DATASET");
+      run.TokenizerOption(), output, run_dir, is_free ? "" : " --set data.shards=DATASET");
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {

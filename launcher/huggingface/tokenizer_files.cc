@@ -57,11 +57,17 @@ std::string CombiningMarks() {
 }
 
 // data/prep/cleaning.h step by step, then what SentencePiece does before it looks for pieces.
-Json Normalizer(const Vocabulary& vocabulary, bool is_uncased) {
-  Json steps = {Replace(Regex(kSpaces), " "), Strip(),
-                Replace(Literal("``"), "\""), Replace(Literal("''"), "\""),
-                Json{{"type", "NFKD"}},       Replace(Regex(CombiningMarks()), "")};
-  if (is_uncased) {
+Json Normalizer(const Vocabulary& vocabulary, const data::Cleaning& cleaning) {
+  Json steps = Json::array();
+  const auto add = [&](std::initializer_list<Json> more) {
+    for (const Json& step : more) steps.push_back(step);
+  };
+  if (cleaning.mode != data::CleanMode::kNone)
+    add({Replace(Regex(kSpaces), " "), Strip(), Replace(Literal("``"), "\""),
+         Replace(Literal("''"), "\"")});
+  if (cleaning.mode == data::CleanMode::kXlnet)
+    add({Json{{"type", "NFKD"}}, Replace(Regex(CombiningMarks()), "")});
+  if (cleaning.letter_case == data::LetterCase::kUncased) {
     steps.push_back(Replace(Regex(kFinalSigma), "\u03c2"));
     steps.push_back({{"type", "Lowercase"}});
   }
@@ -71,10 +77,8 @@ Json Normalizer(const Vocabulary& vocabulary, bool is_uncased) {
     steps.push_back({{"type", "Precompiled"},
                      {"precompiled_charsmap", absl::Base64Escape(vocabulary.rules.charsmap)}});
   }
-  for (const Json& step :
-       {Replace(Regex(" +"), " "), Strip(), Json{{"type", "Prepend"}, {"prepend", kWordMark}},
-        Replace(Literal(" "), kWordMark)})
-    steps.push_back(step);
+  if (!vocabulary.rules.keeps_spaces) add({Replace(Regex(" +"), " "), Strip()});
+  add({Json{{"type", "Prepend"}, {"prepend", kWordMark}}, Replace(Literal(" "), kWordMark)});
   return {{"type", "Sequence"}, {"normalizers", steps}};
 }
 
@@ -82,9 +86,11 @@ Json Split(const Json& pattern, const char* behavior) {
   return {{"type", "Split"}, {"pattern", pattern}, {"behavior", behavior}, {"invert", false}};
 }
 
-// Of characters each is a token, else words are found first: no piece goes beyond one.
-Json PreTokenizer(data::ModelType type) {
-  if (type == data::ModelType::kCharacters) return Split(Regex("(?m:.)"), "Isolated");
+// Of characters each is a token, else words are found first: no piece goes beyond one, but one of
+// several spaces.
+Json PreTokenizer(const data::ModelRules& rules) {
+  if (rules.type == data::ModelType::kUnigram && rules.keeps_spaces) return nullptr;
+  if (rules.type == data::ModelType::kCharacters) return Split(Regex("(?m:.)"), "Isolated");
   return Split(Literal(kWordMark), "MergedWithNext");
 }
 
@@ -92,14 +98,15 @@ bool IsSpecial(const data::VocabularyPiece& piece) {
   return piece.kind == data::PieceKind::kControl || piece.kind == data::PieceKind::kUnknown;
 }
 
-Json Model(const Vocabulary& vocabulary) {
+Json Model(const Vocabulary& vocabulary, bool has_comma_rule) {
   const bool is_unigram = vocabulary.rules.type == data::ModelType::kUnigram;
   Json entries = is_unigram ? Json::array() : Json::object();
   int64_t id = 0, unknown = 0;
   for (const data::VocabularyPiece& piece : vocabulary.pieces) {
     if (piece.kind == data::PieceKind::kUnknown) unknown = id;
     // The digit-comma rule never leaves such a piece in a text.
-    const bool is_kept_out = IsSpecial(piece) || data::EndsInDigitComma(piece.text);
+    const bool is_kept_out =
+        IsSpecial(piece) || (has_comma_rule && data::EndsInDigitComma(piece.text));
     if (is_unigram) {
       entries.push_back({piece.text, piece.score - (is_kept_out ? kNeverChosen : 0)});
     } else {
@@ -179,9 +186,9 @@ constexpr char kPlainClass[] = "PreTrainedTokenizerFast";
 Json TokenizerConfig(const TokenizerSettings& settings) {
   Json json = SpecialTokens();
   json["tokenizer_class"] = kPlainClass;
-  json["do_lower_case"] = settings.is_uncased;
-  json["remove_space"] = true;
-  json["keep_accents"] = false;  // data/prep/cleaning.h drops them always
+  json["do_lower_case"] = settings.cleaning.letter_case == data::LetterCase::kUncased;
+  json["remove_space"] = settings.cleaning.mode != data::CleanMode::kNone;
+  json["keep_accents"] = settings.cleaning.mode != data::CleanMode::kXlnet;
   json["clean_up_tokenization_spaces"] = false;
   json["padding_side"] = settings.objective.empty() ? "left" : "right";
   json["model_max_length"] = settings.max_length;
@@ -221,19 +228,20 @@ absl::StatusOr<std::string> TokenizerText(const Vocabulary& vocabulary,
     return absl::UnimplementedError("the vocabulary was trained by byte-pair encoding");
   if (!vocabulary.rules.has_xlnet_spaces)
     return absl::UnimplementedError("the vocabulary has other rules for spaces than XLNet's");
-  const Json json = {{"version", "1.0"},
-                     {"truncation", nullptr},
-                     {"padding", nullptr},
-                     {"added_tokens", AddedTokens(vocabulary)},
-                     {"normalizer", Normalizer(vocabulary, settings.is_uncased)},
-                     {"pre_tokenizer", PreTokenizer(vocabulary.rules.type)},
-                     {"post_processor", PostProcessor(vocabulary, settings.objective)},
-                     {"decoder",
-                      {{"type", "Metaspace"},
-                       {"replacement", kWordMark},
-                       {"prepend_scheme", "always"},
-                       {"split", true}}},
-                     {"model", Model(vocabulary)}};
+  const Json json = {
+      {"version", "1.0"},
+      {"truncation", nullptr},
+      {"padding", nullptr},
+      {"added_tokens", AddedTokens(vocabulary)},
+      {"normalizer", Normalizer(vocabulary, settings.cleaning)},
+      {"pre_tokenizer", PreTokenizer(vocabulary.rules)},
+      {"post_processor", PostProcessor(vocabulary, settings.objective)},
+      {"decoder",
+       {{"type", "Metaspace"},
+        {"replacement", kWordMark},
+        {"prepend_scheme", "always"},
+        {"split", true}}},
+      {"model", Model(vocabulary, settings.cleaning.mode != data::CleanMode::kNone)}};
   return DumpJson(json, 2) + "\n";
 }
 

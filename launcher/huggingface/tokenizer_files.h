@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "data/dataset/dataset_index.h"
+#include "data/prep/cleaning.h"
 #include "data/prep/model_pieces.h"
 #include "data/prep/sentencepiece_bridge.h"
 
@@ -23,7 +24,7 @@ struct Vocabulary {
 };
 
 struct TokenizerSettings {
-  bool is_uncased = false;
+  data::Cleaning cleaning;
   int64_t max_length = 0;  // model_max_length
   // Whose input the special tokens frame; "" for XLNet's.
   std::string objective;

@@ -154,9 +154,6 @@ absl::StatusOr<std::string> PrepareExamples(const PredictOptions& options,
   }
   if (index.examples && (!index.examples->classes.empty() || data::HasScores(*index.examples)))
     prep.labels_from = training;
-  const auto letter_case = index.settings.find("case");
-  if (letter_case != index.settings.end() && letter_case->second == "uncased")
-    prep.letter_case = data::LetterCase::kUncased;
   const absl::Status prepared =
       Annotate(data::RunExamplePrep(prep).status(), "reading the examples");
   if (prepared.ok()) return prep.output;

@@ -17,11 +17,11 @@
 namespace anyorder::launcher {
 
 absl::StatusOr<RunVocabulary> RunVocabulary::Make(const data::DatasetVocabulary& vocabulary,
-                                                  const std::string& letter_case, int64_t size) {
+                                                  int64_t size) {
   RunVocabulary made;
   made.path_ = vocabulary.path;
   made.ids_ = vocabulary.ids;
-  if (letter_case == "uncased") made.letter_case_ = data::LetterCase::kUncased;
+  made.cleaning_ = vocabulary.cleaning;
   if (vocabulary.file == data::kDeclaredFile) {
     return absl::FailedPreconditionError(
         "the run learns from token ids of an unknown tokenizer, so that it reads no text");
@@ -91,8 +91,8 @@ absl::Status RunVocabulary::EncodeCleaned(const std::string& text,
                                           std::vector<int32_t>& ids) const {
   std::string valid, cleaned;
   data::AppendWithReplacements(text, valid);
-  for (const absl::string_view line : absl::StrSplit(valid, '\n')) {
-    data::CleanLine(std::string(line), letter_case_, cleaned);
+  for (const absl::string_view line : absl::StrSplit(valid, absl::ByAnyChar("\r\n"))) {
+    data::CleanLine(std::string(line), cleaning_, cleaned);
     if (!cleaned.empty()) RETURN_IF_ERROR(tokenizer_->Encode(cleaned, ids));
   }
   return absl::OkStatus();

@@ -22,12 +22,12 @@ using TokenLists = std::vector<std::vector<int32_t>>;
 class RunVocabulary {
  public:
   RunVocabulary() = default;  // empty
-  // `vocabulary`: as data::ReadVocabulary gives it. `letter_case`: "cased" or "uncased", of texts
-  // for SentencePiece. `size`: ids that the model has, at least the vocabulary's; 0: as many. A
-  // tokenizer.json starts a process of Python, which stays. Errors: FailedPrecondition for ids of
-  // an unknown tokenizer, and a file that is not what it was; those of TokenizerProcess.
+  // `vocabulary`: as data::ReadVocabulary gives it. `size`: ids that the model has, at least the
+  // vocabulary's; 0: as many. A tokenizer.json starts a process of Python, which stays. Errors:
+  // FailedPrecondition for ids of an unknown tokenizer, and a file that is not what it was; those
+  // of TokenizerProcess.
   static absl::StatusOr<RunVocabulary> Make(const data::DatasetVocabulary& vocabulary,
-                                            const std::string& letter_case, int64_t size = 0);
+                                            int64_t size = 0);
 
   const std::string& path() const { return path_; }
   int64_t size() const { return static_cast<int64_t>(pieces_.size()); }
@@ -65,7 +65,7 @@ class RunVocabulary {
   std::vector<std::string> texts_;  // of each piece
   bool adds_space_ = true;
   // SentencePiece's.
-  data::LetterCase letter_case_ = data::LetterCase::kCased;
+  data::Cleaning cleaning_;
   std::unique_ptr<data::Tokenizer> tokenizer_;
   // A tokenizer.json's.
   std::string script_;                                       // tokenize_texts.py

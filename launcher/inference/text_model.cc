@@ -15,14 +15,10 @@
 namespace anyorder::launcher {
 namespace {
 
-struct FoundVocabulary {
-  data::DatasetVocabulary vocabulary;
-  std::string letter_case;
-};
-
 absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
                                                      const TrainMetadata& saved) {
-  ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary, data::ReadVocabulary(path, {}));
+  ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary,
+                   data::ReadVocabularyOf(path, saved.tokenizer_digest));
   const std::string digest = vocabulary.Digest();
   if (digest == saved.tokenizer_digest) return vocabulary;
   return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
@@ -32,35 +28,24 @@ absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
 
 // Where the run's vocabulary is: named by the user, beside imported weights, also those that
 // adapters were trained beside, or in the dataset that it trains on.
-absl::StatusOr<FoundVocabulary> FindVocabulary(const TextModelOptions& options,
-                                               const RunConfig& config,
-                                               const TrainMetadata& saved) {
-  FoundVocabulary found;
-  if (!options.vocab.empty()) {
-    ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(options.vocab, saved));
-    return found;
-  }
+absl::StatusOr<data::DatasetVocabulary> FindVocabulary(const TextModelOptions& options,
+                                                       const RunConfig& config,
+                                                       const TrainMetadata& saved) {
+  if (!options.vocab.empty()) return ReadMatching(options.vocab, saved);
   const ImportedRun imported = ImportOfExport(options.run_dir, config);
   const std::string kept = imported.exists() ? imported.tokenizer() : "";
   if (!kept.empty()) {
     absl::StatusOr<data::DatasetVocabulary> own = ReadMatching(kept, saved);
-    if (!own.ok() && saved.is_imported()) return own.status();
-    found.letter_case = imported.letter_case();
-    if (own.ok()) {
-      found.vocabulary = *std::move(own);
-      return found;
-    }
+    if (own.ok() || saved.is_imported()) return own;
   }
-  ASSIGN_OR_RETURN(const data::DatasetIndex index,
-                   ReadTrainingData(config.data.shards, "the vocabulary of the run",
-                                    "give its tokenizer with --vocab"));
-  ASSIGN_OR_RETURN(found.vocabulary, ReadMatching(config.data.shards, saved));
-  const auto letter_case = index.settings.find("case");
-  if (letter_case != index.settings.end()) found.letter_case = letter_case->second;
+  RETURN_IF_ERROR(ReadTrainingData(config.data.shards, "the vocabulary of the run",
+                                   "give its tokenizer with --vocab")
+                      .status());
+  ASSIGN_OR_RETURN(data::DatasetVocabulary found, ReadMatching(config.data.shards, saved));
   // The data may declare more, such as a mask, but only the directory of imported weights has the
   // model's chat template.
   const auto own = data::ReadVocabulary(kept, {});
-  if (own.ok() && own->bytes == found.vocabulary.bytes) found.vocabulary.path = kept;
+  if (own.ok() && own->bytes == found.bytes) found.path = kept;
   return found;
 }
 
@@ -76,9 +61,9 @@ absl::Status CheckSpecialTokens(const RunConfig& config, const RunVocabulary& vo
 absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
                                              const RunConfig& config, const TrainMetadata& saved,
                                              const ckpt::Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(const FoundVocabulary found, FindVocabulary(options, config, saved));
+  ASSIGN_OR_RETURN(data::DatasetVocabulary found, FindVocabulary(options, config, saved));
   int64_t rows = 0;
-  if (found.vocabulary.file == data::kHuggingFaceFile) {
+  if (found.file == data::kHuggingFaceFile) {
     if (!options.letter_case.empty()) {
       return absl::InvalidArgumentError(
           "--case is not for a tokenizer.json, which lower-cases by itself if it should; leave it "
@@ -89,10 +74,11 @@ absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
                      WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
     rows = VocabSizeOf(weights.parameters());
   }
-  const std::string& letter_case =
-      options.letter_case.empty() ? found.letter_case : options.letter_case;
-  ASSIGN_OR_RETURN(RunVocabulary vocabulary,
-                   RunVocabulary::Make(found.vocabulary, letter_case, rows));
+  if (!options.letter_case.empty()) {
+    found.cleaning.letter_case =
+        options.letter_case == "uncased" ? data::LetterCase::kUncased : data::LetterCase::kCased;
+  }
+  ASSIGN_OR_RETURN(RunVocabulary vocabulary, RunVocabulary::Make(found, rows));
   RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
   return vocabulary;
 }

@@ -52,7 +52,7 @@ void UseText(absl::string_view text) {
   const data::TextReadOptions options = {
       .path = "in",
       .kind = KindOf(choice),
-      .letter_case = (choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased,
+      .cleaning = {(choice & 2) != 0 ? data::LetterCase::kUncased : data::LetterCase::kCased},
       .invalid_utf8 = (choice & 4) != 0 ? data::InvalidUtf8::kReplace : data::InvalidUtf8::kError,
       .table = {.has_header = true, .has_quotes = (choice & 32) == 0}};
   data::PortionSource source(text.substr(1), (choice & 8) != 0 ? 3 : 1 << 20);
@@ -78,7 +78,8 @@ void UseExamples(absl::string_view text) {
   if (text.empty()) return;
   data::ExampleReadOptions options;
   options.path = "input";
-  if (static_cast<uint8_t>(text[0]) & 1) options.cleaning.letter_case = data::LetterCase::kUncased;
+  if (static_cast<uint8_t>(text[0]) & 1)
+    options.cleaning.cleaning.letter_case = data::LetterCase::kUncased;
   if (static_cast<uint8_t>(text[0]) & 2)
     options.cleaning.invalid_utf8 = data::InvalidUtf8::kReplace;
   if (static_cast<uint8_t>(text[0]) & 16) options.kind = data::TextKind::kCsv;

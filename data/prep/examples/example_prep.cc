@@ -95,8 +95,7 @@ class ExamplePreparation {
       ASSIGN_OR_RETURN(chat_, ChatTemplate::Read(options_.chat_template));
     }
     ASSIGN_OR_RETURN(std::optional<DatasetVocabulary> given,
-                     ReadGivenVocabulary(options_.vocab, options_.tokenizer, options_.declared,
-                                         options_.letter_case));
+                     ReadGivenVocabulary(options_.vocab, options_.tokenizer, options_.declared));
     vocabulary_ = *std::move(given);
     if (chat_ && chat_->is_tokenizers() && !vocabulary_.is_hugging_face()) {
       return absl::InvalidArgumentError(
@@ -131,7 +130,7 @@ class ExamplePreparation {
           "--labels-from '", options_.labels_from,
           "' has neither classes nor scores; name a dataset that `anyorder prep --examples` made");
     }
-    if (index.tokenizer_digest != DigestOf(vocabulary_.bytes).Hex()) {
+    if (index.tokenizer_digest != vocabulary_.Digest()) {
       return FailedPrecondition("--labels-from '", options_.labels_from,
                                 "' was made by another tokenizer than '", options_.vocab,
                                 "'; pass its own: --vocab '", options_.labels_from, "/",
@@ -153,7 +152,7 @@ class ExamplePreparation {
                              options_.inputs.size(), " are named; make a dataset of each");
     }
     OfficialReading reading(
-        *official_, options_.inputs[0], {options_.letter_case, options_.invalid_utf8},
+        *official_, options_.inputs[0], {vocabulary_.cleaning, options_.invalid_utf8},
         [&](const std::string&, const WrittenExample& example) { return Add(example); });
     RETURN_IF_ERROR(official_->read(reading));
     summary_.left_out = reading.left_out();
@@ -177,7 +176,7 @@ class ExamplePreparation {
                                      file.kind,
                                      options_.names,
                                      options_.table,
-                                     {options_.letter_case, options_.invalid_utf8},
+                                     {vocabulary_.cleaning, options_.invalid_utf8},
                                      chat_ ? &*chat_ : nullptr,
                                      options_.whole_conversations,
                                      &summary_.left_out,
@@ -277,7 +276,7 @@ class ExamplePreparation {
   // learnt, as in XLNet's and BERT's code.
   absl::Status AlignPassage(const WrittenExample& example, Encoded& encoded) {
     ASSIGN_OR_RETURN(const AlignedText* aligned,
-                     origins_.Align(*tokenizer_, options_.letter_case, example.passage));
+                     origins_.Align(*tokenizer_, vocabulary_.cleaning, example.passage));
     encoded.parts.back() = aligned->ids;
     if (!example.answers) return absl::OkStatus();
     encoded.label = example.answers->empty() ? 0 : -1;
@@ -423,6 +422,7 @@ class ExamplePreparation {
                         {"shard_tokens", absl::StrCat(options_.shard_tokens)},
                         {"sources", DigestOf(origins_.text()).Hex()}};
     if (has_other_tokenizer()) AddTokenizer(vocabulary_, identity);
+    identity.options.merge(vocabulary_.TextSettings());
     identity.inputs = {DigestOf(vocabulary_.bytes).Hex(), corpus_.Value().Hex()};
     RETURN_IF_ERROR(PublishWhole(options_.output, identity,
                                  [this](const std::string& folder) { return Write(folder); }));
@@ -438,15 +438,10 @@ class ExamplePreparation {
     ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
-    index.settings = {
-        {"case", options_.letter_case == LetterCase::kCased ? "cased" : "uncased"},
-        {"invalid_utf8", options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
-        {"vocabulary", "given"},
-    };
-    if (process_ != nullptr) {
-      index.settings.erase("case");
-      index.settings.emplace("text", "as written");
-    }
+    index.settings = vocabulary_.TextSettings();
+    index.settings["invalid_utf8"] =
+        options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace";
+    index.settings["vocabulary"] = "given";
     if (summary_.task == ExampleTask::kSpans)
       index.settings.emplace("windows", "fit the objective");
     if (chat_) index.settings.emplace("chat_template", options_.chat_template);

@@ -15,7 +15,6 @@
 
 #include "core/config/task_config.h"
 #include "data/dataset/shard_format.h"
-#include "data/prep/cleaning.h"
 #include "data/prep/examples/example_reader.h"
 #include "data/prep/prep_plan.h"
 #include "data/prep/text_reader.h"
@@ -29,7 +28,6 @@ struct ExamplePrepOptions {
   std::string vocab;        // SentencePiece model
   std::string labels_from;  // dataset whose class numbers these labels have, or scores; empty:
                             // names sorted, but of tags "O" first
-  LetterCase letter_case = LetterCase::kCased;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
   uint64_t shard_tokens = kDefaultShardTokens;
   FieldNames names;
@@ -39,7 +37,7 @@ struct ExamplePrepOptions {
   // Another tokenizer in place of `vocab` (PrepOptions), for examples of generation alone. By a
   // tokenizer.json texts are encoded as they are written.
   std::string tokenizer;
-  DeclaredVocabulary declared;
+  DeclaredVocabulary declared;  // of either
   std::string tokenizer_script;
   std::string chat_template;  // ChatTemplate::Read; empty: sources and targets are as they are
   bool whole_conversations = false;  // one example each, not one an answer

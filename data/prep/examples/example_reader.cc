@@ -485,10 +485,10 @@ absl::StatusOr<std::string> WithoutNul(std::string_view text, const std::string&
 }
 
 absl::StatusOr<std::string> CleanWhole(std::string_view text, const std::string& name,
-                                       LetterCase letter_case) {
+                                       const Cleaning& cleaning) {
   std::string cleaned;
-  CleanLine(text, letter_case, cleaned);
-  if (cleaned.empty()) return DataLoss("the field '", name, "' holds no text");
+  CleanLine(text, cleaning, cleaned);
+  if (IsBlank(cleaned)) return DataLoss("the field '", name, "' holds no text");
   return cleaned;
 }
 
@@ -541,7 +541,7 @@ absl::Status ReadExampleLines(ByteSource& source, const std::string& path, Inval
 bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {
   if (answer.begin < 0 || answer.begin >= std::ssize(passage)) return false;
   std::string cleaned;
-  CleanLine(answer.text, LetterCase::kCased, cleaned);
+  CleanLine(answer.text, Cleaning(), cleaned);
   const CharacterRange range{answer.begin, answer.begin + NumCharacters(answer.text)};
   return !cleaned.empty() && CharactersOf(passage, range) == answer.text;
 }
@@ -558,7 +558,7 @@ absl::StatusOr<std::string> ExampleCleaning::Clean(std::string_view text,
                                                    const std::string& name) const {
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
-  return CleanWhole(whole, name, letter_case);
+  return CleanWhole(whole, name, cleaning);
 }
 
 absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& name,
@@ -571,7 +571,7 @@ absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& 
 absl::Status ExampleCleaning::AddPassage(std::string_view text, const std::string& name,
                                          WrittenExample& example) const {
   ASSIGN_OR_RETURN(example.passage, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
-  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, letter_case));
+  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, cleaning));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
 }
@@ -581,8 +581,8 @@ absl::Status ExampleCleaning::AddWord(std::string_view text, const std::string& 
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   std::string word;
-  CleanLine(whole, letter_case, word);
-  if (word.empty())
+  CleanLine(whole, cleaning, word);
+  if (IsBlank(word))
     return DataLoss("the field '", name, "' holds no text; leave the word out, and its tag");
   if (example.parts.empty()) example.parts.emplace_back();
   std::string& joined = example.parts[0];

@@ -70,7 +70,7 @@ inline constexpr size_t kMaxPassageBytes = 1 << 20;
 // How texts of examples become stored ones. Errors: DataLoss that names the field `name` and what
 // is wrong with it, but neither file nor line.
 struct ExampleCleaning {
-  LetterCase letter_case = LetterCase::kCased;
+  Cleaning cleaning;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
 
   // One cleaned line.

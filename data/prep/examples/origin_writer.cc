@@ -38,10 +38,10 @@ CharacterRange Trimmed(CharacterRange range, const std::vector<bool>& is_space) 
 }  // namespace
 
 absl::StatusOr<AlignedText> EncodeAligned(const Tokenizer& tokenizer, std::string_view text,
-                                          LetterCase letter_case) {
+                                          const Cleaning& cleaning) {
   std::string cleaned;
   std::vector<uint32_t> origins;
-  CleanLine(text, letter_case, cleaned, &origins);
+  CleanLine(text, cleaning, cleaned, &origins);
   AlignedText aligned;
   std::vector<PieceBytes> bytes;
   RETURN_IF_ERROR(tokenizer.Encode(cleaned, aligned.ids, &bytes));
@@ -73,12 +73,12 @@ TokenRange TokensOf(const std::vector<CharacterRange>& ranges, CharacterRange ch
 }
 
 absl::StatusOr<const AlignedText*> OriginWriter::Align(const Tokenizer& tokenizer,
-                                                       LetterCase letter_case,
+                                                       const Cleaning& cleaning,
                                                        const std::string& passage) {
   const auto [found, is_new] = passages_.try_emplace(passage);
   AlignedText& aligned = found->second.aligned;
   if (is_new) {
-    ASSIGN_OR_RETURN(aligned, EncodeAligned(tokenizer, passage, letter_case));
+    ASSIGN_OR_RETURN(aligned, EncodeAligned(tokenizer, passage, cleaning));
   }
   return &aligned;
 }

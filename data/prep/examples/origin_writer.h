@@ -29,7 +29,7 @@ struct AlignedText {
 // The tokens of `text` once it is cleaned. What cleaning drops, such as a combining accent, belongs
 // to the token before it. REQUIRES valid UTF-8.
 absl::StatusOr<AlignedText> EncodeAligned(const Tokenizer& tokenizer, std::string_view text,
-                                          LetterCase letter_case);
+                                          const Cleaning& cleaning);
 
 // Tokens [begin, end) that share a character with `characters`; begin == end: none does.
 struct TokenRange {
@@ -44,8 +44,8 @@ TokenRange TokensOf(const std::vector<CharacterRange>& ranges, CharacterRange ch
 class OriginWriter {
  public:
   // The tokens of a passage, which are made once however many questions are about it. Valid as long
-  // as the writer. `tokenizer` and case must be the same in all calls.
-  absl::StatusOr<const AlignedText*> Align(const Tokenizer& tokenizer, LetterCase letter_case,
+  // as the writer. `tokenizer` and cleaning must be the same in all calls.
+  absl::StatusOr<const AlignedText*> Align(const Tokenizer& tokenizer, const Cleaning& cleaning,
                                            const std::string& passage);
 
   // The next example. REQUIRES that Align was called with its passage, if it has one.

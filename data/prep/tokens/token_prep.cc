@@ -176,6 +176,7 @@ class TokenPreparation {
     ASSIGN_OR_RETURN(index, shards.Finish());
     index.settings = {{"vocabulary", options_.tokenizer.empty() ? "declared" : "given"},
                       {"tokens", "given"}};
+    if (vocabulary_.is_sentence_piece()) index.settings["clean"] = vocabulary_.cleaning.name();
     index.counts = {{"documents_read", index.num_documents},
                     {"documents_kept", index.num_documents}};
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));

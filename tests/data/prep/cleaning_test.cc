@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 
@@ -12,9 +13,9 @@
 namespace anyorder::data {
 namespace {
 
-std::string Clean(std::string_view line, LetterCase letter_case = LetterCase::kCased) {
+std::string Clean(std::string_view line, const Cleaning& cleaning = {}) {
   std::string out = "left over from the line before";
-  CleanLine(line, letter_case, out);
+  CleanLine(line, cleaning, out);
   return out;
 }
 
@@ -32,11 +33,55 @@ TEST(CleaningTest, GeneratedLinesAreCleanedAsByPython) {
        std::getline(lines, line) && std::getline(lines, cased) && std::getline(lines, uncased);
        ++count) {
     ASSERT_EQ(Clean(line), cased) << line;
-    ASSERT_EQ(Clean(line, LetterCase::kUncased), uncased) << line;
+    ASSERT_EQ(Clean(line, {LetterCase::kUncased}), uncased) << line;
     final_sigmas += uncased.find("\xCF\x82") != std::string::npos ? 1 : 0;
   }
   EXPECT_GE(count, 20'000);
   EXPECT_GE(final_sigmas, 1'000);
+}
+
+TEST(CleaningTest, EachModeMakesItsSteps) {
+  const struct {
+    const char *line, *xlnet, *accents;  // uncased; none is str.lower() alone
+    const char* none;
+  } cases[] = {
+      {"\tIf  x:\u00a0 \u3000", "if x:", "if x:", "\tif  x:\u00a0 \u3000"},
+      {"``a''", "\"a\"", "\"a\"", "``a''"},
+      {"\u304c", "\u304b", "\u304c", "\u304c"},
+      {"\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48", "\u0e44\u0e21\u0e43\u0e0a",
+       "\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48", "\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48"},
+      {"\u0938\u094d\u0924\u0947", "\u0938\u0924\u0947", "\u0938\u094d\u0924\u0947",
+       "\u0938\u094d\u0924\u0947"},
+      {"Vi\u1ec7t", "viet", "vi\u1ec7t", "vi\u1ec7t"},
+      {"\u05e9\u05b8", "\u05e9", "\u05e9\u05b8", "\u05e9\u05b8"},
+      {"\u0645\u064e\u0631", "\u0645\u0631", "\u0645\u064e\u0631", "\u0645\u064e\u0631"},
+      {"\U0001F468\u200d\U0001F469", "\U0001F468\u200d\U0001F469", "\U0001F468\u200d\U0001F469",
+       "\U0001F468\u200d\U0001F469"},
+      {"a\u2028\ufb01", "a fi", "a \ufb01", "a\u2028\ufb01"},
+  };
+  for (const auto& [line, xlnet, accents, none] : cases) {
+    EXPECT_EQ(Clean(line, {LetterCase::kUncased}), xlnet);
+    EXPECT_EQ(Clean(line, {LetterCase::kUncased, CleanMode::kAccents}), accents);
+    EXPECT_EQ(Clean(line, {LetterCase::kUncased, CleanMode::kNone}), none);
+    EXPECT_EQ(Clean(line, {.mode = CleanMode::kNone}), line);
+  }
+}
+
+TEST(CleaningTest, LettersThatLoseMarksAreCountedByScript) {
+  MarkCounts marks;
+  std::string out;
+  // A letter of two marks counts once; marks of no letter, or that stay, not at all.
+  for (const char* line : {"plain ascii, 12 of 12", "Vi\u1ec7t, e\u0302\u0301",
+                           "1\u0301 \u304c\u304b\u3099\u304b", "\u0938\u094d\u0924\u0947"})
+    CleanLine(line, {}, out, nullptr, &marks);
+  std::map<std::string, std::pair<uint64_t, uint64_t>> found;
+  for (size_t i = 0; i < std::size(kScripts); ++i) {
+    found[kScripts[i].second].first += marks.letters[i];
+    found[kScripts[i].second].second += marks.bare[i];
+  }
+  EXPECT_EQ(found["Latin"], std::pair(uint64_t{12 + 5}, uint64_t{2}));
+  EXPECT_EQ(found["kana"], std::pair(uint64_t{3}, uint64_t{2}));
+  EXPECT_EQ(found["Devanagari"], std::pair(uint64_t{2}, uint64_t{1}));
 }
 
 TEST(CleaningTest, FirstInvalidByteFindsEachKindOfFault) {

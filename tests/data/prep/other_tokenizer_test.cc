@@ -161,7 +161,7 @@ TEST_F(OtherTokenizerTest, FailuresOfTheTokenizerAreOneLine) {
         R"({"added_tokens": [{"id": 0, "content": "<|end|>"}], "model": {"vocab": {"a": 98}}})");
   ExpectRefused(text, absl::IsDataLoss,
                 "the tokenizer gave id 196, outside the vocabulary of 99 ids");
-  options_.text.letter_case = LetterCase::kUncased;
+  options_.declared.letter_case = LetterCase::kUncased;
   ExpectRefused(text, absl::IsInvalidArgument, "--case uncased is not");
 }
 
@@ -258,7 +258,7 @@ TEST_F(OtherTokenizerTest, IdsAreThoseOfTheRealPackage) {
 TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
   options_.tokenizer = Store(
       "other.model", absl::StrReplaceAll(TestModel(), {{"<mask>", "<hide>"}, {"<eod>", "<fin>"}}));
-  options_.declared = {.size = 301, .ids = {.mask = 300}};
+  options_.declared = {.size = 301, .ids = {.mask = 300}, .clean = CleanMode::kXlnet};
   const auto documents = MakeDocuments(5, 112);
   const auto summary = Prepare("a.txt", AsTxt(documents)).value();
   EXPECT_EQ(summary.index.tokenizer.file, "tokenizer.model");
@@ -269,12 +269,96 @@ TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
   std::string cleaned;
   for (const TestDocument& document : documents) {
     for (const std::string& line : document) {
-      CleanLine(line, LetterCase::kCased, cleaned);
+      CleanLine(line, Cleaning(), cleaned);
       ASSERT_EQ(reference.bridge().EncodePlain(cleaned, expected), "");
     }
     expected.push_back(2);  // </s>
   }
   EXPECT_EQ(ReadStream(options_.output).tokens, expected);
+}
+
+// Lines that XLNet's preprocessing changes, most of them to other words.
+const TestDocument& ForeignLines() {
+  static const TestDocument lines = {"\u304c\u304e\u3050 \u304b\u3099",
+                                     "\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48\u0e19\u0e49\u0e33",
+                                     "\u0928\u092e\u0938\u094d\u0924\u0947",
+                                     "Ti\u1ebfng Vi\u1ec7t",
+                                     "\u05e9\u05b8\u05dc\u05d5\u05b9\u05dd",
+                                     "\u0645\u064e\u0631\u0652\u062d\u064e\u0628\u064b\u0627",
+                                     "def f(x):",
+                                     "\tif x  ==  1,000:",
+                                     "        return ``x''  ",
+                                     "\u3000\u5168\u89d2\u3000",
+                                     "a\u00a0b\u00a0",
+                                     "\U0001F468\u200d\U0001F469\u200d\U0001F467 \u2764\ufe0f",
+                                     "a\u2028b\u0085c",
+                                     "caf\u00e9 cafe\u0301 \ufb01 2000, \u0663,"};
+  return lines;
+}
+
+// Models with the library's rules for white space and without, of XLNet's layout and of another.
+TEST_F(OtherTokenizerTest, IdsOfTextAsWrittenAreTheLibrarysOfEachLine) {
+  const std::string text = absl::StrJoin(ForeignLines(), "\n") + "\n";
+  for (const bool keeps_spaces : {false, true}) {
+    std::string model;
+    ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, keeps_spaces,
+                                 ForeignLines(), model),
+              "");
+    SentencePieceBridge bridge;
+    ASSERT_EQ(bridge.Load(model), "");
+    std::vector<int32_t> expected;
+    for (const std::string& line : ForeignLines())
+      ASSERT_EQ(bridge.EncodePlain(line, expected), "");
+    for (const char* mask : {"<mask>", "<hide>"}) {
+      options_.tokenizer = Store("a.model", absl::StrReplaceAll(model, {{"<mask>", mask}}));
+      for (const char* ends : {"\n", "\r\n", "\r"}) {
+        const auto summary = Prepare("a.txt", absl::StrReplaceAll(text, {{"\n", ends}})).value();
+        std::vector<int32_t> with_end = expected;
+        with_end.push_back(summary.index.vocab_ids.eod);
+        EXPECT_EQ(ReadStream(options_.output).tokens, with_end) << mask;
+        EXPECT_EQ(summary.index.settings.at("clean"), "none");
+        EXPECT_EQ(summary.index.declared, "clean=none");
+        fs::remove_all(options_.output);
+      }
+      options_.declared.clean = CleanMode::kXlnet;
+      EXPECT_EQ(Prepare("b.txt", text).value().index.declared, "");
+      EXPECT_NE(ReadStream(options_.output).tokens.size(), expected.size() + 1);
+      options_.declared.clean.reset();
+      fs::remove_all(options_.output);
+    }
+  }
+}
+
+TEST_F(OtherTokenizerTest, ADatasetGivesItsCleaningToTheNext) {
+  const std::string text = absl::StrJoin(ForeignLines(), "\n") + "\n";
+  options_.tokenizer.clear();
+  options_.vocabulary = {.type = VocabType::kCharacters, .size = 500};
+  for (const CleanMode mode : {CleanMode::kXlnet, CleanMode::kAccents, CleanMode::kNone}) {
+    const std::string name = kCleanModes[static_cast<size_t>(mode)];
+    options_.declared = {.clean = mode, .letter_case = LetterCase::kUncased};
+    options_.vocab = options_.tokenizer = "";
+    const PrepSummary made = Prepare(name + ".txt", text).value();
+    const std::string dataset = options_.output;
+    options_.declared = {};
+    for (const bool is_vocab : {true, false}) {
+      (is_vocab ? options_.vocab : options_.tokenizer) =
+          is_vocab ? dataset + "/spiece.model" : dataset;
+      const PrepSummary next = Prepare(absl::StrCat(name, is_vocab, ".txt"), text).value();
+      EXPECT_EQ(next.index.tokenizer_digest, made.index.tokenizer_digest);
+      EXPECT_EQ(next.index.corpus_digest, made.index.corpus_digest);
+      EXPECT_EQ(next.index.settings.at("clean"), name);
+      EXPECT_EQ(next.index.settings.at("case"), "uncased");
+      options_.vocab = options_.tokenizer = "";
+    }
+    options_.tokenizer = dataset;
+    options_.declared.clean = mode == CleanMode::kNone ? CleanMode::kXlnet : CleanMode::kNone;
+    EXPECT_THAT(Prepare("x.txt", text).status(),
+                Fails(absl::IsInvalidArgument, "is not how the texts of dataset '",
+                      "are cleaned, " + name + "; leave it out"));
+  }
+  options_.declared.clean = CleanMode::kXlnet;
+  options_.tokenizer = folder_ + "/hf";
+  EXPECT_THAT(Prepare("x.txt", text).status(), Says("--clean is not for a tokenizer.json"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -263,6 +264,55 @@ TEST_F(PrepProgramTest, FirstTriesAreToldWhatToDo) {
                 "If its cells stand between semicolons or tabs");
 }
 
+TEST_F(PrepProgramTest, MarksThatCleaningDropsAreCountedAndWarnedOf) {
+  const std::string thai = "\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48 \u0e19\u0e49\u0e33 ";
+  const struct {
+    std::string text;
+    std::vector<std::string> options;
+    const char* said;  // "": nothing
+  } cases[] = {
+      {"a good caf\u00e9 of several words\n",
+       {},
+       "xlnet: Latin 1 of 23; --clean accents keeps marks"},
+      {"plain words of several letters\n", {}, ""},
+      {"several words and " + thai + "\n",
+       {},
+       "warning: letters that lost marks by --clean xlnet: Thai 3 of 6; "},
+      {"several words and " + thai + "\n", {"--clean", "accents"}, ""},
+      {"several words and " + thai + "\n", {"--clean", "none"}, ""},
+      {"Ti\u1ebfng Vi\u1ec7t c\u00f3 d\u1ea5u thanh\n",
+       {},
+       "warning: letters that lost marks by --clean xlnet: Latin 4 of 19"},
+  };
+  for (const auto& [text, options, said] : cases) {
+    const ProgramResult result = Done(RunPrepProgram(
+        Arguments(Store("a.txt", text), output_, Joined(options, {"--quiet", "--no-filter"}))));
+    EXPECT_THAT(result.error, HasSubstr(said));
+    EXPECT_EQ(result.error.empty(), *said == '\0') << result.error;
+    EXPECT_EQ(result.error.find("warning") == std::string::npos,
+              std::string(said).find("warning") == std::string::npos);
+    fs::remove_all(output_);
+  }
+}
+
+TEST_F(PrepProgramTest, SharesOfTheTextAreToldAndWhatToDoAboutParagraphs) {
+  const std::string kept = "a paragraph of some words stays\n";
+  const std::string input = Store("a.txt", kept + "\nToo short\n\n" + kept + "\nand so on\n");
+  ProgramResult result = Done(RunPrepProgram(Arguments(input, output_, {"--quiet"})));
+  EXPECT_THAT(result.out,
+              HasSubstr("documents (in .txt a blank line ends one): 4 read, 1 kept (38.8% of "
+                        "the text), 2 short (22.5%), 1 duplicate (38.8%)\n"
+                        "much was dropped: --no-filter keeps what the quality filter drops; "
+                        "--paragraphs join makes one document of each .txt file"));
+  fs::remove_all(output_);
+  result = Done(RunPrepProgram(Arguments(input, output_, {"--paragraphs", "join"})));
+  EXPECT_THAT(result.out, HasSubstr("documents: 1 read, 1 kept (100.0% of the text)\ntokens: "));
+  const auto index = nlohmann::json::parse(ReadFile(output_ + "/dataset.json"));
+  EXPECT_EQ(index["settings"]["paragraphs"], "join");
+  EXPECT_EQ(index["num_sentences"], 4);
+  EXPECT_EQ(index["counts"]["bytes_kept"], 80);
+}
+
 TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
   const std::string input = Store("a.txt", "a good document of several words\n");
   fs::create_directory(output_);
@@ -463,8 +513,12 @@ TEST_F(PrepCrashTest, OtherOptionsAreRefusedAndNothingIsLost) {
     return ReadTree(output_);
   };
   const auto before = without_lock();
-  ExpectRefusal(RunPrepProgram(Joined(Train(input_, output_), {"--case", "uncased"})), 64,
-                "begun with case \"cased\", now it is \"uncased\"");
+  for (const auto& [option, now, message] :
+       {std::tuple("--case", "uncased", "case \"cased\", now it is \"uncased\""),
+        std::tuple("--clean", "none", "clean \"xlnet\", now it is \"none\""),
+        std::tuple("--paragraphs", "join", "paragraphs \"split\", now it is \"join\"")}) {
+    ExpectRefusal(RunPrepProgram(Joined(Train(input_, output_), {option, now})), 64, message);
+  }
   EXPECT_EQ(without_lock(), before);
 
   ExpectFinishes();

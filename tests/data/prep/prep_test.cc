@@ -44,7 +44,7 @@ TEST_F(PrepTest, FlagsGoOnAcrossFilesAndEveryShardBoundary) {
     EXPECT_EQ(stream.document_starts[at], 1);
     for (const std::string& line : document) {
       std::vector<int32_t> ids;
-      CleanLine(line, LetterCase::kCased, cleaned);
+      CleanLine(line, Cleaning(), cleaned);
       ASSERT_TRUE(tokenizer->Encode(cleaned, ids).ok());
       for (const int32_t id : ids) {
         ASSERT_EQ(stream.tokens[at], id) << at;
@@ -252,9 +252,9 @@ TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {
 }
 
 TEST_F(PrepTest, UncasedTextDiffersAndTheSettingIsRecorded) {
-  options_.text.letter_case = LetterCase::kUncased;
+  options_.declared.letter_case = LetterCase::kUncased;
   ASSERT_TRUE(Prepare("upper.txt", "AN BE EL").ok());
-  options_.text.letter_case = LetterCase::kCased;
+  options_.declared.letter_case = LetterCase::kCased;
   ASSERT_TRUE(Prepare("lower.txt", "an be el").ok());
   EXPECT_EQ(ReadStream(Output("upper.txt")).tokens, ReadStream(Output("lower.txt")).tokens);
   EXPECT_EQ(ReadDatasetIndex(Output("upper.txt"))->settings.at("case"), "uncased");

@@ -68,6 +68,39 @@ TEST(TextReaderTest, BlankLinesEndDocumentsWhateverThePortions) {
   EXPECT_EQ(Read("\xEF\xBB\xBF").log, "");
 }
 
+// As Python's universal newlines; U+2028, vertical tabs and form feeds are white space of a line.
+TEST(TextReaderTest, ReturnsEndLinesAloneAndWithLineFeeds) {
+  const TextReadOptions as_written{.path = "in", .cleaning = {.mode = CleanMode::kNone}};
+  const std::string text = "a\rb\r\nc\n\rd\r\re\u2028 f\v\r\r\ng\r\xFF";
+  for (size_t portion = 1; portion < text.size() + 2; ++portion) {
+    const Outcome outcome = Read(text, as_written, portion);
+    EXPECT_EQ(outcome.log, "a|b|c|/d|/e\u2028 f\v|/g|") << portion;
+    EXPECT_THAT(outcome.status, Says("in:10: byte 23: invalid UTF-8")) << portion;
+    EXPECT_EQ(Read("a\r", kTxt, portion).log, "a|");
+    EXPECT_EQ(Read("a\r\r", kTxt, portion).log, "a|/");
+  }
+  TextReadOptions json = as_written;
+  json.kind = TextKind::kJsonl;
+  EXPECT_EQ(Read("{\"text\":\"a\\rb\\r\\n\\tc \"}\r{\"text\":\"d\"}\r", json, 4).log,
+            "a|b|\tc |/d|/");
+  EXPECT_EQ(Read("id,text\r1,a\r2,\"b\rc\"\r", {.path = "in", .kind = TextKind::kCsv}, 3).log,
+            "a|/b|c|/");
+  // A long file of one kind of line ends takes time that grows with its length alone.
+  std::string returns;
+  while (returns.size() < 4 << 20) returns += "some words\r";
+  EXPECT_EQ(Read(returns).log.size(), returns.size());
+}
+
+TEST(TextReaderTest, ParagraphsMayBeJoined) {
+  const std::string text = "\n a b\n\n \nc\n\n";
+  TextReadOptions join{.path = "in", .joins_paragraphs = true};
+  EXPECT_EQ(Read(text, join).log, "a b|c|");
+  join.cleaning.mode = CleanMode::kNone;
+  EXPECT_EQ(Read(text, join).log, " a b| |c|");
+  join.verbatim = true;
+  EXPECT_EQ(Read(text, join).log, "| a b|| |c||");
+}
+
 TEST(TextReaderTest, JsonLinesAreDocumentsAndTheirLineEndsSentences) {
   const std::string text =
       "\xEF\xBB\xBF{\"text\":\"a b\\nc\\r\\n\\n d\",\"id\":[1,{\"text\":\"no\"}]}\n\r\n"

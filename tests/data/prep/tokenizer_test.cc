@@ -162,7 +162,7 @@ TEST(TokenizerTest, EverySizeFromTheSmallestToTheLargestIsTrained) {
 TEST(TokenizerTest, LeavingOutPiecesGivesWhatTheTrainerMakesOfTheSameCandidates) {
   const std::string text = LicenceText();
   std::string all;
-  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true,
+  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, /*keeps_spaces=*/false,
                                absl::StrSplit(text, '\n', absl::SkipEmpty()), all),
             "");
   for (const uint64_t size : {uint64_t{720}, NumPieces(all)})
@@ -252,6 +252,8 @@ TEST(ModelRulesTest, AreReadOfTheFile) {
   // No mark before the first word; bytes for unknown characters.
   for (const std::string& rule : {field(3, std::string("\x18\0", 2)), field(2, "\x98\x02\x01")})
     EXPECT_FALSE(ReadModelRules(pieces + rule).has_xlnet_spaces);
+  EXPECT_FALSE(rules.keeps_spaces);
+  EXPECT_TRUE(ReadModelRules(pieces + field(3, std::string("\x20\0", 2))).keeps_spaces);
 }
 
 }  // namespace

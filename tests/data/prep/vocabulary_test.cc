@@ -121,6 +121,38 @@ TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
               Says("holds no tokenizer.json, tokenizer.model or spiece.model"));
 }
 
+TEST_F(VocabularyTest, TextsAreCleanedAsTheModelsWere) {
+  const auto mode_of = [](const std::string& path, const DeclaredVocabulary& declared = {}) {
+    return std::string(ReadVocabulary(path, declared).value().cleaning.name());
+  };
+  const std::string own = Store("spiece.model", TestModel());
+  const std::string other = Store("other.model", OtherModel());
+  const auto given = [&] { return (*ReadGivenVocabulary(own, "", {}))->cleaning; };
+  // Nothing is said: --tokenizer leaves text as it is written, --vocab means XLNet's.
+  EXPECT_EQ(mode_of(own), "none");
+  EXPECT_EQ(mode_of(other), "none");
+  EXPECT_EQ(given().mode, CleanMode::kXlnet);
+  // What a model of XLNet's layout was made with, as Hugging Face's files say it.
+  Store("tokenizer_config.json", R"({"keep_accents": true, "do_lower_case": true})");
+  EXPECT_EQ(mode_of(own), "accents");
+  EXPECT_EQ(mode_of(other), "none");
+  EXPECT_EQ(given().mode, CleanMode::kAccents);
+  EXPECT_EQ(given().letter_case, LetterCase::kUncased);
+  EXPECT_EQ(mode_of(own, {.clean = CleanMode::kXlnet}), "xlnet");
+  Store("tokenizer_config.json", R"({"keep_accents": true, "remove_space": false})");
+  EXPECT_EQ(given().mode, CleanMode::kNone);
+  Store("tokenizer_config.json", R"({"keep_accents": false})");
+  EXPECT_EQ(mode_of(own), "xlnet");
+  // A run's digest tells how its texts were cleaned.
+  for (const CleanMode mode : {CleanMode::kXlnet, CleanMode::kAccents, CleanMode::kNone}) {
+    for (const std::string& path : {own, other}) {
+      const DatasetVocabulary read = ReadVocabulary(path, {.clean = mode}).value();
+      EXPECT_EQ(ReadVocabularyOf(path, read.Digest()).value().cleaning.mode, mode);
+    }
+  }
+  EXPECT_EQ(ReadVocabularyOf(own, "another").value().cleaning.mode, CleanMode::kXlnet);
+}
+
 TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
   const std::string path = Store("other.model", OtherModel());
   EXPECT_THAT(Tokenizer::Load(OtherModel(), path).status(),
@@ -144,6 +176,8 @@ TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
   read = ReadVocabulary(TestModelPath(), {}).value();
   EXPECT_EQ(read.file, "spiece.model");
   EXPECT_EQ(read.ids, kXlnetVocabIds);
+  EXPECT_NE(read.Digest(), DigestOf(TestModel()).Hex());
+  read = ReadVocabulary(TestModelPath(), {.clean = CleanMode::kXlnet}).value();
   EXPECT_EQ(read.Digest(), DigestOf(TestModel()).Hex());
   EXPECT_THAT(ReadVocabulary(Store("x", "no model"), {}).status(),
               Says("x' is neither Hugging Face's tokenizer.json nor a SentencePiece model"));

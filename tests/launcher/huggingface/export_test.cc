@@ -8,6 +8,7 @@
 #include <numeric>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 
@@ -210,7 +211,7 @@ Json Text(const Vocabulary& vocabulary, const TokenizerSettings& settings) {
 }
 
 TEST(TokenizerTextTest, KeepsIdsAndScoresButForWhatTextNeverBecomes) {
-  const Json json = Text(XlnetVocabulary(), {.is_uncased = true});
+  const Json json = Text(XlnetVocabulary(), {.cleaning = {data::LetterCase::kUncased}});
   const Json& vocab = json["model"]["vocab"];
   EXPECT_EQ(json["model"]["type"], "Unigram");
   ASSERT_EQ(vocab.size(), 17u);
@@ -224,6 +225,32 @@ TEST(TokenizerTextTest, KeepsIdsAndScoresButForWhatTextNeverBecomes) {
   EXPECT_THAT(normalizer, AllOf(HasSubstr("\"Lowercase\""), HasSubstr("\\\\x{300}-\\\\x{34e}"),
                                 HasSubstr("\"precompiled_charsmap\":\"bWFw\"")));
   EXPECT_EQ(Text(XlnetVocabulary(), {})["normalizer"].dump().find("Lowercase"), std::string::npos);
+}
+
+TEST(TokenizerTextTest, CleansTextAsItWasCleaned) {
+  const TemporaryDirectory folder;
+  for (const data::CleanMode mode :
+       {data::CleanMode::kXlnet, data::CleanMode::kAccents, data::CleanMode::kNone}) {
+    Vocabulary vocabulary = XlnetVocabulary();
+    const TokenizerSettings settings{.cleaning = {.mode = mode}};
+    const bool is_none = mode == data::CleanMode::kNone;
+    const Json json = Text(vocabulary, settings);
+    const std::string normalizer = json["normalizer"].dump();
+    EXPECT_EQ(absl::StrContains(normalizer, "NFKD"), mode == data::CleanMode::kXlnet);
+    EXPECT_EQ(absl::StrContains(normalizer, "``"), !is_none);
+    EXPECT_THAT(normalizer, HasSubstr("\" +\""));
+    EXPECT_FALSE(json["pre_tokenizer"].is_null());
+    EXPECT_EQ(json["model"]["vocab"][14][1], is_none ? -3.0 : -103.0) << "the digit-comma rule";
+    // Of a model that keeps spaces.
+    vocabulary.rules.keeps_spaces = true;
+    EXPECT_THAT(Text(vocabulary, settings)["normalizer"].dump(), Not(HasSubstr("\" +\"")));
+    EXPECT_TRUE(Text(vocabulary, settings)["pre_tokenizer"].is_null());
+    // Who imports the files, or prepares text with the model, finds the mode again.
+    ASSERT_TRUE(WriteTokenizerFiles(vocabulary, settings, folder.path()).ok());
+    const Json config = Json::parse(*ReadWholeFile(folder.path() + "/tokenizer_config.json"));
+    EXPECT_EQ(config["keep_accents"], mode != data::CleanMode::kXlnet);
+    EXPECT_EQ(config["remove_space"], !is_none);
+  }
 }
 
 TEST(TokenizerTextTest, FramesTextsAsTheObjectiveReadsThem) {

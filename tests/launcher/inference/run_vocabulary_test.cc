@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -35,7 +36,7 @@ class RunVocabularyTest : public ::testing::Test {
  protected:
   std::string At(const std::string& name) const { return folder_.path() + "/" + name; }
   // The tokens of each text in a dataset of them, made with the vocabulary `vocab` or its own.
-  Ids OfDataset(const Texts& texts, data::LetterCase letter_case, const std::string& vocab) {
+  Ids OfDataset(const Texts& texts, const data::Cleaning& cleaning, const std::string& vocab) {
     std::ofstream file(At("texts.jsonl"));
     for (const std::string& text : texts) file << nlohmann::json({{"text", text}}) << "\n";
     file.close();
@@ -44,7 +45,8 @@ class RunVocabularyTest : public ::testing::Test {
     prep.output = At(absl::StrCat("made", num_made_++));
     prep.vocab = vocab;
     prep.vocabulary.size = 300;
-    prep.text.letter_case = letter_case;
+    prep.declared.letter_case = cleaning.letter_case;
+    prep.declared.clean = cleaning.mode;
     prep.text.filter.enabled = false;
     prep.text.drop_duplicates = false;
     prep.quiet = true;
@@ -64,8 +66,10 @@ class RunVocabularyTest : public ::testing::Test {
     ids.pop_back();
     return ids;
   }
-  RunVocabulary Vocabulary(const std::string& letter_case) const {
-    return RunVocabulary::Make(data::ReadVocabulary(At("model"), {}).value(), letter_case).value();
+  RunVocabulary Vocabulary(const data::Cleaning& cleaning) const {
+    data::DatasetVocabulary vocabulary = data::ReadVocabulary(At("model"), {}).value();
+    vocabulary.cleaning = cleaning;
+    return RunVocabulary::Make(vocabulary).value();
   }
 
   int Random(int bound) { return std::uniform_int_distribution<int>(0, bound - 1)(random_); }
@@ -99,17 +103,24 @@ TEST_F(RunVocabularyTest, IdsAreThoseOfADataset) {
     texts.push_back(RandomLine());
     for (int line = Random(3); line > 0; --line) texts.back() += "\n" + RandomLine();
   }
-  const Ids cased = OfDataset(texts, data::LetterCase::kCased, "");
-  const Ids uncased = OfDataset(texts, data::LetterCase::kUncased, At("model"));
-  EXPECT_TRUE(Vocabulary("cased").Encode(texts, kDoing).value() == cased);
-  EXPECT_TRUE(Vocabulary("uncased").Encode(texts, kDoing).value() == uncased);
-  EXPECT_FALSE(cased == uncased);
-  EXPECT_THAT(Vocabulary("cased").Encode({}, kDoing).value(), IsEmpty());
-  EXPECT_THAT(Vocabulary("cased").Encode({"", " \n\t\n"}, kDoing).value(),
+  std::vector<Ids> all;
+  for (const data::CleanMode mode :
+       {data::CleanMode::kXlnet, data::CleanMode::kAccents, data::CleanMode::kNone}) {
+    for (const data::LetterCase letter_case :
+         {data::LetterCase::kCased, data::LetterCase::kUncased}) {
+      const data::Cleaning cleaning{letter_case, mode};
+      const Ids ids = OfDataset(texts, cleaning, all.empty() ? "" : At("model"));
+      EXPECT_TRUE(Vocabulary(cleaning).Encode(texts, kDoing).value() == ids) << cleaning.name();
+      EXPECT_EQ(std::count(all.begin(), all.end(), ids), 0) << cleaning.name();
+      all.push_back(ids);
+    }
+  }
+  EXPECT_THAT(Vocabulary({}).Encode({}, kDoing).value(), IsEmpty());
+  EXPECT_THAT(Vocabulary({}).Encode({"", " \n\t\r\n"}, kDoing).value(),
               ElementsAre(IsEmpty(), IsEmpty()));
 
   // What is not UTF-8 is replaced, and NUL is refused.
-  const RunVocabulary vocabulary = Vocabulary("cased");
+  const RunVocabulary vocabulary = Vocabulary({});
   const std::string mark = "\uFFFD";
   const Texts valid = {"ba" + mark + "ko", mark, "ko " + mark + mark + " mi"};
   EXPECT_EQ(vocabulary.Encode({"ba\xFFko", "\x80", "ko \xFF\xFE mi"}, kDoing).value(),
@@ -127,7 +138,7 @@ TEST_F(RunVocabularyTest, ATokenizerJsonEncodesTextsAsTheyAreWritten) {
       {"id": 258, "content": "<|turn|>"}]})";
   std::ofstream(At("tokenizer_config.json")) << R"({"eos_token": "<|end|>"})";
   const RunVocabulary vocabulary =
-      RunVocabulary::Make(data::ReadVocabulary(folder_.path(), {}).value(), "", 300).value();
+      RunVocabulary::Make(data::ReadVocabulary(folder_.path(), {}).value(), 300).value();
   EXPECT_TRUE(vocabulary.is_huggingface());
   EXPECT_FALSE(vocabulary.adds_space());
   EXPECT_EQ(vocabulary.size(), 300);
@@ -160,7 +171,7 @@ TEST_F(RunVocabularyTest, ATokenizerJsonEncodesTextsAsTheyAreWritten) {
 
 TEST_F(RunVocabularyTest, IdsOfAnUnknownTokenizerAreNoText) {
   const auto declared = data::VocabularyOf({.size = 9, .ids = {.eod = 1}}).value();
-  EXPECT_TRUE(absl::IsFailedPrecondition(RunVocabulary::Make(declared, "").status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(RunVocabulary::Make(declared).status()));
 }
 
 // Control pieces, <unk>, <eop> and pieces that no text uses are in no text; bytes are themselves.

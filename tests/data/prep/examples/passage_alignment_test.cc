@@ -25,8 +25,8 @@ const Tokenizer& TestTokenizer() {
   return tokenizer;
 }
 
-AlignedText Align(const std::string& text, LetterCase letter_case = LetterCase::kCased) {
-  return EncodeAligned(TestTokenizer(), text, letter_case).value();
+AlignedText Align(const std::string& text, const Cleaning& cleaning = {}) {
+  return EncodeAligned(TestTokenizer(), text, cleaning).value();
 }
 
 // What of the text the tokens are, without white space.
@@ -88,7 +88,7 @@ std::string NastyText(RandomStream& random) {
 // Whether the character, alone, is of white space or dropped.
 bool Vanishes(std::string_view character) {
   std::string cleaned;
-  CleanLine(character, LetterCase::kCased, cleaned);
+  CleanLine(character, {}, cleaned);
   return cleaned.empty() || cleaned == kMark || cleaned == "\xE2\x80\x8B";
 }
 
@@ -106,7 +106,7 @@ bool SharesItsEnds(const std::vector<CharacterRange>& ranges, const TokenRange& 
   return at_begin || at_end;
 }
 
-class NastyTextTest : public testing::TestWithParam<LetterCase> {};
+class NastyTextTest : public testing::TestWithParam<Cleaning> {};
 
 TEST_P(NastyTextTest, AlignmentIsSound) {
   RandomStream random(17, RandomPurpose::kPrep, 0, 0);
@@ -205,7 +205,9 @@ TEST_P(NastyTextTest, CharactersOfTokensSpellThem) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, NastyTextTest,
-                         testing::Values(LetterCase::kCased, LetterCase::kUncased));
+                         testing::Values(Cleaning{}, Cleaning{LetterCase::kUncased},
+                                         Cleaning{.mode = CleanMode::kAccents},
+                                         Cleaning{LetterCase::kUncased, CleanMode::kNone}));
 
 }  // namespace
 }  // namespace anyorder::data
