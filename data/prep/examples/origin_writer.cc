@@ -54,6 +54,8 @@ absl::StatusOr<AlignedText> EncodeAligned(const Tokenizer& tokenizer, std::strin
     const uint32_t last = end > begin ? end - 1 : begin;
     if (end > begin || tokenizer.bridge().piece(aligned.ids[i]).text != kWordMark)
       range.end = std::max(range.end, characters.number_at[origins[last]] + 1);
+    // Nor does a mark that the library made within such a character step back.
+    if (!aligned.ranges.empty()) range.end = std::max(range.end, aligned.ranges.back().end);
     range.end = std::min(range.end, characters.number_at.back());
     aligned.ranges.push_back(Trimmed(range, characters.is_space));
   }
