@@ -227,7 +227,8 @@ TEST(ForeignFamilyTest, RunsHaveTheConventionsOfTheirModels) {
 TEST(ForeignFamilyTest, OtherObjectivesAreNamed) {
   RunConfig run = RunOfForeign("llama");
   run.objective.name = "a3";
-  EXPECT_THAT(CheckFamily(LlamaFamily(), run), Says("objective.name is a3, not gpt, gpt_sft, causal_lm, "));
+  EXPECT_THAT(CheckFamily(LlamaFamily(), run),
+              Says("objective.name is a3, not gpt, gpt_sft, causal_lm, "));
   // Every key that another family cannot say: SaidKeysTest.
   EXPECT_THAT(CheckFamily(Gpt2Family(), run),
               Says("model.norm is \"rms_norm\", not \"layer_norm\"; ",
