@@ -1,3 +1,5 @@
+#include "launcher/prep_command_line.h"
+
 #include <filesystem>
 
 #include "absl/strings/numbers.h"
@@ -6,7 +8,6 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/shard_format.h"
-#include "launcher/prep_command_line.h"
 #include "launcher/process/command_line.h"
 
 namespace anyorder::launcher {
