@@ -1,7 +1,10 @@
 # Preparation as a job array over the nodes: the bytes of one program, also in a directory whose
-# name Slurm must be told of with care. Four files, and so at least four units of work.
+# name Slurm must be told of with care. Four files of more than a MiB, and so at least four batches
+# of units, which slices share.
 mkdir $name/in
-for part in 1 2 3 4; do sed -n "$part~4p" prepare/corpus.txt >$name/in/$part.txt; done
+for part in 1 2 3 4; do
+  for _ in $(seq 80); do sed -n "$part~4p" prepare/corpus.txt; done >$name/in/$part.txt
+done
 options=(--vocab-size 300 --no-filter --no-dedup)
 succeeds "$anyorder" prep --input $name/in --output $name/alone "${options[@]}"
 # submit_prep OUTPUT SLICES [-- options of sbatch...]: sets $plan, $slices and $merge to its jobs.
