@@ -108,9 +108,9 @@ Cleaning CleaningOf(const DatasetIndex& index) {
           CleanModeNamed(setting("clean")).value_or(CleanMode::kXlnet)};
 }
 
-// What is said of the texts of the model `bytes`, read from `path`, by the dataset that it is a
-// file of or, of one of XLNet's layout, by Hugging Face's settings beside it or of the run it is
-// in.
+// How the texts of the model `bytes`, read from `path`, are cleaned. The dataset whose file it is
+// says so. A model of XLNet's layout without a dataset follows Hugging Face's settings: those
+// beside it, or those of the imported run that it lies in.
 Cleaning RecordedCleaning(const fs::path& path, const std::string& bytes, bool has_xlnet_layout,
                           CleanMode otherwise) {
   const fs::path folder = fs::absolute(path).parent_path();

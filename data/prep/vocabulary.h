@@ -59,11 +59,12 @@ inline constexpr uint64_t kMostDeclaredIds = uint64_t{1} << 24;
 // The tokenizer at `path`: Hugging Face's tokenizer.json or a directory with one, whose
 // tokenizer_config.json, special_tokens_map.json and added_tokens.json are read, too; a
 // SentencePiece model; or a dataset, of which all is taken. What is declared wins over what the
-// first two say. Without an end of document (eod) that of a sequence (eos) is taken. A model's
-// texts are cleaned as its dataset's, if it is a file of one; else one of XLNet's layout as the
-// tokenizer_config.json beside it says (TextSettingsOfModel), or in import/ beside it; else not.
-// Errors: those of reading; DataLoss for a file that is neither; InvalidArgument naming the flag
-// for a declaration that is missing, outside the vocabulary, or not a dataset's own.
+// first two say. Without an end of document (eod) that of a sequence (eos) is taken. How
+// texts are cleaned: as the dataset's, if the model is a file of one. Else a model of XLNet's
+// layout follows the tokenizer_config.json beside it or in import/ beside it (TextSettingsOfModel).
+// Texts of any other model are not cleaned. Errors: those of reading; DataLoss for a file that is
+// neither; InvalidArgument naming the flag for a declaration that is missing, outside the
+// vocabulary, or not a dataset's own.
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                                                  const DeclaredVocabulary& declared);
 

@@ -26,8 +26,8 @@ absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
                             "; give its training data, or their tokenizer, with --vocab");
 }
 
-// Where the run's vocabulary is: named by the user, beside imported weights, also those that
-// adapters were trained beside, or in the dataset that it trains on.
+// The run's vocabulary. The user names it; or it lies beside the imported weights of the run, or of
+// the base of its adapters; or in the dataset that the run trains on.
 absl::StatusOr<data::DatasetVocabulary> FindVocabulary(const TextModelOptions& options,
                                                        const RunConfig& config,
                                                        const TrainMetadata& saved) {
