@@ -28,6 +28,7 @@
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/weight_transfer.h"
+#include "core/objective/objective_traits.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
@@ -338,12 +339,13 @@ void PrintNext(const Import& import, const std::string& run_dir) {
   const std::string& shards = import.config.data.shards;
   // An example in place of a directory that holds something already, which is not overwritten.
   const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
+  const SampleKind reads = ObjectiveNamed(import.config.objective.name).value()->sample_kind;
   const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
       "next: anyorder prep %s... %s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2%s\n",
-      import.config.model.task.has_head() ? "--examples FILE" : "--input TEXT",
-      run.TokenizerOption(), output, run_dir, is_free ? "" : " --set data.shards=DATASET");
+      reads == SampleKind::kExamples ? "--examples FILE" : "--input TEXT", run.TokenizerOption(),
+      output, run_dir, is_free ? "" : " --set data.shards=DATASET");
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {

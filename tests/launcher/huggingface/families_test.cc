@@ -14,6 +14,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
+#include "core/objective/objective_traits.h"
 #include "data/dataset/dataset_index.h"
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/run/imported_run.h"
@@ -310,6 +311,8 @@ TEST_F(ObjectivesTest, EveryObjectiveOfAFamilyIsImported) {
         settings.emplace_back("objective.num_classes=3");
       ASSERT_EQ(Import(settings), absl::OkStatus());
       EXPECT_EQ(ConfigOf().objective.name, objective);
+      EXPECT_EQ(absl::StrContains(said_, "prep --examples FILE..."),
+                ObjectiveNamed(objective).value()->sample_kind == SampleKind::kExamples);
       EXPECT_EQ(Export("out"), absl::OkStatus());
       // Text of another length, too.
       const int64_t length = family == &Bd3LmFamily() ? 32 : 16;
