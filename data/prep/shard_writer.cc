@@ -116,6 +116,14 @@ absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
   return Append(ids, flag);
 }
 
+absl::Status ShardWriter::AddSentence(absl::Span<const int32_t> ids) {
+  std::string stored;
+  // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
+  for (const int32_t& id : ids)
+    stored.append(reinterpret_cast<const char*>(&id), index_.token_bytes);
+  return AddSentence(absl::MakeConstSpan(stored));
+}
+
 absl::Status ShardWriter::EndDocument() {
   char eod[4];
   std::memcpy(eod, &index_.vocab_ids.eod, sizeof eod);

@@ -39,6 +39,7 @@ class ShardWriter {
   // `ids`: token_bytes each, little-endian, as the shard stores them. Errors: DataLoss for an id
   // outside the vocabulary; those of the disk.
   absl::Status AddSentence(absl::Span<const char> ids);
+  absl::Status AddSentence(absl::Span<const int32_t> ids);
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();
   // Writes the last shard and shards.idx. Returns the index with num_tokens and shards.

@@ -29,18 +29,17 @@ void UseTokens(absl::string_view input) {
   if (input.empty()) return;
   const auto* const name = kTokenNames[static_cast<uint8_t>(input[0]) % std::size(kTokenNames)];
   scratch.Store("pair.bin", data::Packed({1, 2, 3, 4, 5, 6}, 2));
-  const auto file = data::OpenTokenFile(scratch.Store(name, input.substr(1)),
-                                        {.vocab_size = kTokenVocabulary, .pad = 9});
-  if (!file.ok()) return;
-  data::TokenPiece piece;
-  // An index may name the same tokens any number of times.
-  for (int i = 0; i < 1000; ++i) {
-    const auto more = (*file)->Next(piece);
-    if (!more.ok() || !*more) return;
+  int num_pieces = 0;
+  const auto take = [&](const data::TokenPiece& piece) {
     ANYORDER_CHECK(piece.ids.size() <= data::kMostPieceTokens);
     for (const int32_t id : piece.ids)
       ANYORDER_CHECK(id >= 0 && static_cast<uint64_t>(id) < kTokenVocabulary) << id;
-  }
+    // An index may name the same tokens any number of times.
+    return ++num_pieces < 1000 ? absl::OkStatus() : absl::CancelledError();
+  };
+  data::ReadTokenFile(scratch.Store(name, input.substr(1)),
+                      {.vocab_size = kTokenVocabulary, .pad = 9}, take)
+      .IgnoreError();
 }
 
 std::vector<std::string> TokenizerSeeds() {

@@ -457,9 +457,9 @@ class ExamplePreparation {
 
   // Shards, examples.bin and sources.jsonl: what the stream is and where each part of it lies.
   absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
-    const DatasetIndex start =
-        StartIndex(vocabulary_, options_.shard_tokens, corpus_.Value().Hex());
-    ShardWriter shards(folder, start, vocabulary_.is_start_piece);
+    ShardWriter shards(folder,
+                       StartIndex(vocabulary_, options_.shard_tokens, corpus_.Value().Hex()),
+                       vocabulary_.is_start_piece);
     ExamplesEntry entry{.table = {},
                         .task = summary_.task,
                         .num_examples = examples_.size(),
@@ -481,10 +481,7 @@ class ExamplePreparation {
         const auto length = static_cast<uint32_t>(ids.size());
         AppendBytes(&at, sizeof at, begins);
         AppendBytes(&length, sizeof length, lengths);
-        std::string stored;
-        for (const int32_t id : ids)
-          AppendBytes(&id, start.token_bytes, stored);  // little-endian: its low bytes
-        RETURN_IF_ERROR(shards.AddSentence({stored.data(), stored.size()}));
+        RETURN_IF_ERROR(shards.AddSentence(ids));
         at += length;
         ++part;
       }

@@ -2,9 +2,7 @@
 // the end-of-document id alone.
 
 #include <algorithm>
-#include <iterator>
 #include <string>
-#include <utility>
 
 #include "data/prep/tokens/token_readers.h"
 
@@ -25,50 +23,8 @@ constexpr LlmCKind kLlmCKinds[] = {
     {278895051, 1, 0},  // NeMo's files after its example
 };
 
-const LlmCKind* FindLlmC(uint64_t magic) {
-  const auto* found = std::find_if(std::begin(kLlmCKinds), std::end(kLlmCKinds),
-                                   [&](const LlmCKind& kind) { return kind.magic == magic; });
-  return found == std::end(kLlmCKinds) ? nullptr : found;
-}
-
-class FlatTokens : public TokenFile {
- public:
-  FlatTokens(RangeFile file, uint64_t offset, uint64_t count, IntegerType type,
-             const TokenOptions& options)
-      : file_(std::move(file)),
-        options_(options),
-        run_(file_, type, options_),
-        type_(type),
-        offset_(offset),
-        left_(count) {}
-
-  absl::StatusOr<bool> Next(TokenPiece& piece) override {
-    piece.ids.clear();
-    piece.ends_document = false;
-    if (left_ == 0) return false;
-    const uint64_t take = std::min(kMostPieceTokens, left_);
-    RETURN_IF_ERROR(run_.Append(offset_, take, piece.ids));
-    offset_ += take * type_.bytes;
-    left_ -= take;
-    return true;
-  }
-
- private:
-  const RangeFile file_;
-  const TokenOptions options_;
-  IntegerRun run_;
-  const IntegerType type_;
-  uint64_t offset_;
-  uint64_t left_;
-};
-
-}  // namespace
-
-bool IsLlmC(absl::string_view start) {
-  return start.size() >= 4 && FindLlmC(ReadLittle(start, 0, 4)) != nullptr;
-}
-
-TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options) {
+absl::Status ReadLlmC(const RangeFile& file, const LlmCKind& kind, const TokenOptions& options,
+                      TakeTokens take) {
   const std::string& path = file.path();
   if (file.size() < kLlmCHeaderBytes) {
     return BadTokenFile(path, "it is truncated: llm.c's header has ", kLlmCHeaderBytes,
@@ -76,7 +32,6 @@ TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options) {
   }
   std::string header;
   RETURN_IF_ERROR(file.Read(0, kLlmCHeaderBytes, header));
-  const LlmCKind& kind = *FindLlmC(ReadLittle(header, 0, 4));
   const uint64_t version = ReadLittle(header, 4, 4);
   const uint64_t count = ReadLittle(header, 8, 4);
   const uint64_t bytes = kind.token_bytes > 0 ? kind.token_bytes : ReadLittle(header, 12, 4);
@@ -92,19 +47,26 @@ TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options) {
     return BadTokenFile(path, "its header says ", count, " tokens of ", bytes, " bytes, but ",
                         file.size() - kLlmCHeaderBytes, " bytes follow; fetch it again");
   }
-  return std::make_unique<FlatTokens>(std::move(file), kLlmCHeaderBytes, count,
-                                      IntegerType{bytes, false}, options);
+  return IntegerRuns(file, {bytes, false}, options, take)
+      .Pass(kLlmCHeaderBytes, count, /*ends_sentence=*/false, /*ends_document=*/false);
 }
 
-TokenFileOrStatus OpenBareTokens(RangeFile file, const TokenOptions& options) {
+}  // namespace
+
+absl::Status ReadFlatTokens(const RangeFile& file, const TokenOptions& options, TakeTokens take) {
+  std::string start;
+  RETURN_IF_ERROR(file.Read(0, std::min<uint64_t>(file.size(), 4), start));
+  start.resize(4);
+  for (const LlmCKind& kind : kLlmCKinds)
+    if (ReadLittle(start, 0, 4) == kind.magic) return ReadLlmC(file, kind, options, take);
   constexpr IntegerType kUint16{2, false};
   if (file.size() % kUint16.bytes != 0) {
     return BadTokenFile(file.path(), "it has ", file.size(),
                         " bytes, an odd number, and no header that is known: bare uint16 cannot be "
                         "so; fetch it again, or store the ids as .npy");
   }
-  const uint64_t count = file.size() / kUint16.bytes;
-  return std::make_unique<FlatTokens>(std::move(file), 0, count, kUint16, options);
+  return IntegerRuns(file, kUint16, options, take)
+      .Pass(0, file.size() / kUint16.bytes, /*ends_sentence=*/false, /*ends_document=*/false);
 }
 
 }  // namespace anyorder::data

@@ -60,102 +60,59 @@ absl::StatusOr<MegatronIndex> ParseIndex(const RangeFile& file) {
   return index;
 }
 
-class MegatronTokens : public TokenFile {
- public:
-  MegatronTokens(RangeFile idx, RangeFile bin, const MegatronIndex& index,
-                 const TokenOptions& options)
-      : idx_(std::move(idx)),
-        bin_(std::move(bin)),
-        index_(index),
-        options_(options),
-        run_(bin_, index.type, options_) {}
-
-  // Reads the bounds of documents and checks that they are in order.
-  absl::Status ReadBounds() {
-    std::string bytes;
-    const uint64_t offset = kIndexHeaderBytes + index_.num_sequences * kEntryBytes;
-    RETURN_IF_ERROR(idx_.Read(offset, index_.num_bounds * 8, bytes));
-    for (uint64_t i = 0; i < index_.num_bounds; ++i) {
-      bounds_.push_back(ReadLittle(bytes, 8 * i, 8));
-      const uint64_t least = i == 0 ? 0 : bounds_[i - 1];
-      if (bounds_[i] >= least && bounds_[i] <= index_.num_sequences) continue;
-      return BadTokenFile(idx_.path(), "bound ", i, " of its documents is ", bounds_[i],
-                          ", not from ", least, " to ", index_.num_sequences,
-                          "; make the index again");
-    }
-    return absl::OkStatus();
+// The bounds of documents, in order.
+absl::StatusOr<std::vector<uint64_t>> ReadBounds(const RangeFile& idx, const MegatronIndex& index) {
+  std::string bytes;
+  const uint64_t offset = kIndexHeaderBytes + index.num_sequences * kEntryBytes;
+  RETURN_IF_ERROR(idx.Read(offset, index.num_bounds * 8, bytes));
+  std::vector<uint64_t> bounds;
+  for (uint64_t i = 0; i < index.num_bounds; ++i) {
+    const uint64_t least = i == 0 ? 0 : bounds.back();
+    bounds.push_back(ReadLittle(bytes, 8 * i, 8));
+    if (bounds[i] >= least && bounds[i] <= index.num_sequences) continue;
+    return BadTokenFile(idx.path(), "bound ", i, " of its documents is ", bounds[i], ", not from ",
+                        least, " to ", index.num_sequences, "; make the index again");
   }
-
-  absl::StatusOr<bool> Next(TokenPiece& piece) override {
-    piece.ids.clear();
-    if (done_ == length_) {
-      if (sequence_ == index_.num_sequences) return false;
-      RETURN_IF_ERROR(BeginSequence());
-    }
-    const uint64_t take = std::min(kMostPieceTokens, length_ - done_);
-    RETURN_IF_ERROR(run_.Append(offset_ + done_ * index_.type.bytes, take, piece.ids));
-    done_ += take;
-    const bool ends_sequence = done_ == length_;
-    piece.ends_sentence = ends_sequence;
-    piece.ends_document = ends_sequence && EndsDocument();
-    return true;
-  }
-
- private:
-  absl::Status BeginSequence() {
-    const uint64_t i = sequence_++;
-    const uint64_t in_block = i % kEntriesAtOnce;
-    if (in_block == 0) {
-      const uint64_t count = std::min(kEntriesAtOnce, index_.num_sequences - i);
-      const uint64_t offsets = kIndexHeaderBytes + 4 * index_.num_sequences;
-      RETURN_IF_ERROR(idx_.Read(kIndexHeaderBytes + 4 * i, 4 * count, lengths_));
-      RETURN_IF_ERROR(idx_.Read(offsets + 8 * i, 8 * count, offsets_));
-    }
-    length_ = ReadLittle(lengths_, 4 * in_block, 4);
-    offset_ = ReadLittle(offsets_, 8 * in_block, 8);
-    done_ = 0;
-    const bool fits = length_ <= std::numeric_limits<int32_t>::max() && offset_ <= bin_.size() &&
-                      length_ <= (bin_.size() - offset_) / index_.type.bytes;
-    if (fits) return absl::OkStatus();
-    return BadTokenFile(idx_.path(), "sequence ", i, " has ", length_, " tokens from byte ",
-                        offset_, " on, but '", bin_.path(), "' has ", bin_.size(),
-                        " bytes; fetch both files again");
-  }
-
-  // Whether the sequence before `sequence_` is the last of a document.
-  bool EndsDocument() {
-    while (bound_ < bounds_.size() && bounds_[bound_] < sequence_) ++bound_;
-    return bound_ < bounds_.size() && bounds_[bound_] == sequence_;
-  }
-
-  const RangeFile idx_, bin_;
-  const MegatronIndex index_;
-  const TokenOptions options_;
-  IntegerRun run_;
-  std::vector<uint64_t> bounds_;
-  uint64_t bound_ = 0;
-  uint64_t sequence_ = 0;          // the next one
-  std::string lengths_, offsets_;  // of the block of kEntriesAtOnce sequences that it is in
-  // Of the one that is being read.
-  uint64_t offset_ = 0;
-  uint64_t length_ = 0;
-  uint64_t done_ = 0;
-};
+  return bounds;
+}
 
 }  // namespace
 
-TokenFileOrStatus OpenMegatron(RangeFile idx, const TokenOptions& options) {
+absl::Status ReadMegatron(const RangeFile& idx, const TokenOptions& options, TakeTokens take) {
   ASSIGN_OR_RETURN(const MegatronIndex index, ParseIndex(idx));
   const std::string stem = idx.path().substr(0, idx.path().size() - 4);  // without .idx
-  absl::StatusOr<RangeFile> bin = RangeFile::Open(stem + ".bin");
+  const absl::StatusOr<RangeFile> bin = RangeFile::Open(stem + ".bin");
   if (absl::IsNotFound(bin.status())) {
     return BadTokenFile(idx.path(), "it is an index, but the tokens '", stem,
                         ".bin' are missing; put both files into one directory");
   }
   RETURN_IF_ERROR(bin.status());
-  auto tokens = std::make_unique<MegatronTokens>(std::move(idx), *std::move(bin), index, options);
-  RETURN_IF_ERROR(tokens->ReadBounds());
-  return tokens;
+  ASSIGN_OR_RETURN(const std::vector<uint64_t> bounds, ReadBounds(idx, index));
+  IntegerRuns runs(*bin, index.type, options, take);
+  auto bound = bounds.begin();
+  std::string lengths, offsets;  // of a block of kEntriesAtOnce sequences
+  for (uint64_t i = 0; i < index.num_sequences; ++i) {
+    const uint64_t in_block = i % kEntriesAtOnce;
+    if (in_block == 0) {
+      const uint64_t count = std::min(kEntriesAtOnce, index.num_sequences - i);
+      const uint64_t first_offset = kIndexHeaderBytes + 4 * index.num_sequences;
+      RETURN_IF_ERROR(idx.Read(kIndexHeaderBytes + 4 * i, 4 * count, lengths));
+      RETURN_IF_ERROR(idx.Read(first_offset + 8 * i, 8 * count, offsets));
+    }
+    const uint64_t length = ReadLittle(lengths, 4 * in_block, 4);
+    const uint64_t offset = ReadLittle(offsets, 8 * in_block, 8);
+    const bool fits = length <= std::numeric_limits<int32_t>::max() && offset <= bin->size() &&
+                      length <= (bin->size() - offset) / index.type.bytes;
+    if (!fits) {
+      return BadTokenFile(idx.path(), "sequence ", i, " has ", length, " tokens from byte ", offset,
+                          " on, but '", bin->path(), "' has ", bin->size(),
+                          " bytes; fetch both files again");
+    }
+    while (bound != bounds.end() && *bound <= i) ++bound;
+    RETURN_IF_ERROR(runs.Pass(offset, length, /*ends_sentence=*/true,
+                              /*ends_document=*/bound != bounds.end() && *bound == i + 1));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

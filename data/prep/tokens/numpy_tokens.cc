@@ -93,45 +93,9 @@ absl::StatusOr<NumpyHeader> ParseHeader(const RangeFile& file) {
   return header;
 }
 
-class NumpyTokens : public TokenFile {
- public:
-  NumpyTokens(RangeFile file, const NumpyHeader& header, const TokenOptions& options)
-      : file_(std::move(file)),
-        header_(header),
-        options_(options),
-        run_(file_, header.type, options_) {}
-
-  absl::StatusOr<bool> Next(TokenPiece& piece) override {
-    piece.ids.clear();
-    if (row_ == header_.rows || header_.columns == 0) return false;
-    const uint64_t take = std::min(kMostPieceTokens, header_.columns - column_);
-    const uint64_t element = row_ * header_.columns + column_;
-    RETURN_IF_ERROR(
-        run_.Append(header_.data_offset + element * header_.type.bytes, take, piece.ids));
-    column_ += take;
-    piece.ends_document = column_ == header_.columns;
-    if (!piece.ends_document) return true;
-    ++row_;
-    column_ = 0;
-    // What fills a row up is no text.
-    while (header_.has_rows && options_.pad >= 0 && !piece.ids.empty() &&
-           piece.ids.back() == options_.pad)
-      piece.ids.pop_back();
-    return true;
-  }
-
- private:
-  const RangeFile file_;
-  const NumpyHeader header_;
-  const TokenOptions options_;
-  IntegerRun run_;
-  uint64_t row_ = 0;
-  uint64_t column_ = 0;
-};
-
 }  // namespace
 
-TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options) {
+absl::Status ReadNumpy(const RangeFile& file, const TokenOptions& options, TakeTokens take) {
   ASSIGN_OR_RETURN(const NumpyHeader header, ParseHeader(file));
   const uint64_t room = (file.size() - header.data_offset) / header.type.bytes;
   // Divided, so that no product can wrap.
@@ -141,7 +105,20 @@ TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options) {
                         header.columns, ", but it has room for ", room,
                         " elements; fetch it again");
   }
-  return std::make_unique<NumpyTokens>(std::move(file), header, options);
+  const auto take_row = [&](TokenPiece& piece) {
+    // What fills a row up is no text.
+    while (header.has_rows && piece.ends_document && options.pad >= 0 && !piece.ids.empty() &&
+           piece.ids.back() == options.pad)
+      piece.ids.pop_back();
+    return take(piece);
+  };
+  IntegerRuns runs(file, header.type, options, take_row);
+  const uint64_t row_bytes = header.columns * header.type.bytes;
+  for (uint64_t row = 0; row_bytes > 0 && row < header.rows; ++row) {
+    RETURN_IF_ERROR(runs.Pass(header.data_offset + row * row_bytes, header.columns,
+                              /*ends_sentence=*/false, /*ends_document=*/true));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::data

@@ -33,7 +33,7 @@ struct TokenPrepSummary {
 // Documents end where a file says so, at the vocabulary's end-of-document id and at the end of a
 // file; each gets one such id in the dataset, and empty ones vanish. A document is one sentence,
 // of Megatron's files one for each sequence; more than kMostPieceTokens ids begin another.
-// Errors: those of ReadVocabulary, FindTokenFiles, OpenTokenFile, Staging and the disk; DataLoss if
+// Errors: those of ReadVocabulary, FindTokenFiles, ReadTokenFile, Staging and the disk; DataLoss if
 // no id is left.
 absl::StatusOr<TokenPrepSummary> RunTokenPrep(const TokenPrepOptions& options);
 

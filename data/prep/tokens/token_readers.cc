@@ -91,10 +91,23 @@ absl::Status OutsideVocabulary(const std::string& path, const std::string& place
                       " ids; the file is of another tokenizer, or --vocab-size is too small");
 }
 
-absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int32_t>& ids) {
+absl::Status IntegerRuns::Pass(uint64_t offset, uint64_t count, bool ends_sentence,
+                               bool ends_document) {
+  do {
+    const uint64_t now = std::min(kMostPieceTokens, count);
+    RETURN_IF_ERROR(Read(offset, now));
+    offset += now * type_.bytes;
+    count -= now;
+    piece_.ends_sentence = ends_sentence && count == 0;
+    piece_.ends_document = ends_document && count == 0;
+    RETURN_IF_ERROR(take_(piece_));
+  } while (count > 0);
+  return absl::OkStatus();
+}
+
+absl::Status IntegerRuns::Read(uint64_t offset, uint64_t count) {
   RETURN_IF_ERROR(file_.Read(offset, count * type_.bytes, bytes_));
-  const uint64_t first = ids.size();
-  ids.resize(first + count);
+  piece_.ids.resize(count);
   const int shift = static_cast<int>(64 - 8 * type_.bytes);
   for (uint64_t i = 0; i < count; ++i) {
     uint64_t value = ReadLittle(bytes_, i * type_.bytes, type_.bytes);
@@ -105,7 +118,7 @@ absl::Status IntegerRun::Append(uint64_t offset, uint64_t count, std::vector<int
       return OutsideVocabulary(file_.path(), absl::StrCat("at byte ", offset + i * type_.bytes),
                                static_cast<int64_t>(value), options_.vocab_size);
     }
-    ids[first + i] = static_cast<int32_t>(value);
+    piece_.ids[i] = static_cast<int32_t>(value);
   }
   return absl::OkStatus();
 }
@@ -128,25 +141,23 @@ absl::StatusOr<std::vector<std::string>> FindTokenFiles(const std::vector<std::s
   return files;
 }
 
-absl::StatusOr<std::unique_ptr<TokenFile>> OpenTokenFile(const std::string& path,
-                                                         const TokenOptions& options) {
-  if (IsJsonIds(path)) return OpenJsonIds(path, options);
-  ASSIGN_OR_RETURN(RangeFile file, RangeFile::Open(path));
+absl::Status ReadTokenFile(const std::string& path, const TokenOptions& options, TakeTokens take) {
+  ASSIGN_OR_RETURN(const RangeFile file, RangeFile::Open(path));
+  if (IsJsonIds(path)) return ReadJsonIds(file, options, take);
   std::string start;
   RETURN_IF_ERROR(file.Read(0, std::min<uint64_t>(file.size(), kMegatronMagic.size()), start));
   const bool is_numpy = start.starts_with(std::string(kNumpyMagic));
   if (EndsIn(path, ".npy") && !is_numpy) {
     return BadTokenFile(path, "it does not begin as .npy files do; save it again with numpy.save");
   }
-  if (is_numpy) return OpenNumpy(std::move(file), options);
-  if (EndsIn(path, ".idx")) return OpenMegatron(std::move(file), options);
-  if (IsLlmC(start)) return OpenLlmC(std::move(file), options);
+  if (is_numpy) return ReadNumpy(file, options, take);
+  if (EndsIn(path, ".idx")) return ReadMegatron(file, options, take);
   if (start == kMegatronMagic) {
     return BadTokenFile(path, "it is an index of Megatron's; call it ",
                         fs::path(IndexBeside(path)).filename().string(),
                         " and put the .bin with its tokens into the same directory");
   }
-  return OpenBareTokens(std::move(file), options);
+  return ReadFlatTokens(file, options, take);
 }
 
 }  // namespace anyorder::data

@@ -42,20 +42,26 @@ struct IntegerType {
   bool is_signed = false;
 };
 
-// A run of integers in a file, read piece by piece and checked against the vocabulary.
-class IntegerRun {
+// Runs of integers in a file, read piece by piece and checked against the vocabulary.
+class IntegerRuns {
  public:
-  IntegerRun(const RangeFile& file, IntegerType type, const TokenOptions& options)
-      : file_(file), type_(type), options_(options) {}
+  // Borrows all but `type`.
+  IntegerRuns(const RangeFile& file, IntegerType type, const TokenOptions& options, TakeTokens take)
+      : file_(file), type_(type), options_(options), take_(take) {}
 
-  // Appends elements [0, count) from byte `offset` on. DataLoss naming the first id outside.
-  absl::Status Append(uint64_t offset, uint64_t count, std::vector<int32_t>& ids);
+  // Passes on `count` integers from byte `offset` on, an empty piece if that is 0. The last piece
+  // ends what is said. DataLoss naming the first id outside; those of reading and of `take`.
+  absl::Status Pass(uint64_t offset, uint64_t count, bool ends_sentence, bool ends_document);
 
  private:
+  absl::Status Read(uint64_t offset, uint64_t count);
+
   const RangeFile& file_;
   const IntegerType type_;
   const TokenOptions& options_;
+  const TakeTokens take_;
   std::string bytes_;
+  TokenPiece piece_;
 };
 
 // "'FILE': WHAT"; what to do next is part of WHAT.
@@ -71,18 +77,15 @@ absl::Status OutsideVocabulary(const std::string& path, const std::string& place
 // Little-endian integers of headers.
 uint64_t ReadLittle(absl::string_view bytes, uint64_t offset, uint64_t width);
 
-using TokenFileOrStatus = absl::StatusOr<std::unique_ptr<TokenFile>>;
-
-TokenFileOrStatus OpenNumpy(RangeFile file, const TokenOptions& options);
+// As ReadTokenFile.
+absl::Status ReadNumpy(const RangeFile& file, const TokenOptions& options, TakeTokens take);
 // `idx` is the index; the tokens are in the .bin of the same name.
-TokenFileOrStatus OpenMegatron(RangeFile idx, const TokenOptions& options);
-TokenFileOrStatus OpenLlmC(RangeFile file, const TokenOptions& options);
-TokenFileOrStatus OpenBareTokens(RangeFile file, const TokenOptions& options);
-TokenFileOrStatus OpenJsonIds(const std::string& path, const TokenOptions& options);
+absl::Status ReadMegatron(const RangeFile& idx, const TokenOptions& options, TakeTokens take);
+// Of llm.c or nanoGPT.
+absl::Status ReadFlatTokens(const RangeFile& file, const TokenOptions& options, TakeTokens take);
+absl::Status ReadJsonIds(const RangeFile& file, const TokenOptions& options, TakeTokens take);
 
 inline constexpr absl::string_view kNumpyMagic("\x93NUMPY", 6);
 inline constexpr absl::string_view kMegatronMagic("MMIDIDX\0\0", 9);
-// Whether the first bytes are those of llm.c's files.
-bool IsLlmC(absl::string_view start);
 
 }  // namespace anyorder::data

@@ -21,17 +21,13 @@ class TokenFileTest : public PrepFolderTest {
  protected:
   // The documents of a file, as the file ends them.
   absl::StatusOr<std::vector<TokenDocument>> Read(const std::string& path) const {
-    auto file = OpenTokenFile(path, options_);
-    if (!file.ok()) return file.status();
     std::vector<TokenDocument> documents(1);
-    TokenPiece piece;
-    while (true) {
-      const auto more = (*file)->Next(piece);
-      if (!more.ok()) return more.status();
-      if (!*more) break;
+    const absl::Status read = ReadTokenFile(path, options_, [&](const TokenPiece& piece) {
       documents.back().insert(documents.back().end(), piece.ids.begin(), piece.ids.end());
       if (piece.ends_document) documents.emplace_back();
-    }
+      return absl::OkStatus();
+    });
+    if (!read.ok()) return read;
     if (documents.back().empty()) documents.pop_back();
     return documents;
   }
