@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "absl/strings/str_split.h"
+
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
@@ -86,116 +88,21 @@ absl::StatusOr<MappedFile> MapFile(const std::string& path) {
 // Documents up to this size are judged before they are encoded; longer ones are encoded as they are
 // read.
 constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
-
-// Which parts of documents a unit stores.
-class PartJudge {
- public:
-  PartJudge(const UnitOptions& options, UnitCounts& counts) : options_(options), counts_(counts) {}
-
-  // Parts that are whole documents are judged here, others by assembly.
-  bool Keeps(const DocumentPart& part) {
-    const bool is_empty = part.stats.totals.lines == 0;
-    // An empty part matters only where it closes a document that a unit before left open.
-    if (!part.is_closed || part.is_continuation)
-      return !is_empty || (part.is_continuation && part.is_closed);
-    if (is_empty) return false;
-    const Verdict verdict = part.stats.Judge(options_.filter);
-    if (verdict != Verdict::kKeep) {
-      counts_.verdicts.Add(verdict, part.stats);
-      return false;
-    }
-    if (options_.drop_duplicates && !seen_.Insert(part.stats.Hash())) {
-      counts_.verdicts.Add(Verdict::kDuplicate, part.stats);
-      return false;
-    }
-    return true;
-  }
-
- private:
-  const UnitOptions& options_;
-  UnitCounts& counts_;
-  DigestSet seen_;
-};
-
-// Collects one document at a time and stores its tokens.
-class EncodingSink : public SentenceSink {
- public:
-  EncodingSink(const UnitOptions& options, const Tokenizer& tokenizer, UnitWriter& writer,
-               UnitCounts& counts)
-      : tokenizer_(tokenizer), writer_(writer), judge_(options, counts) {}
-
-  void Begin(bool is_continuation) { part_.is_continuation = is_continuation; }
-
-  absl::Status OnSentence(std::string_view sentence) override {
-    // Blank lines are text to a tokenizer, if they are kept, but no lines to the filter.
-    if (!IsBlank(sentence)) part_.stats.AddLine(sentence);
-    if (!is_streaming_ && text_.size() + sentence.size() <= kMaxBufferedDocumentBytes) {
-      text_.append(sentence);
-      text_.push_back('\n');
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(EncodeBuffered());
-    is_streaming_ = true;
-    return EncodeSentence(sentence);
-  }
-
-  absl::Status OnDocumentEnd() override { return EndPart(/*is_closed=*/true); }
-  absl::Status Finish(bool is_closed) { return EndPart(is_closed); }
-
- private:
-  absl::Status EndPart(bool is_closed) {
-    part_.is_closed = is_closed;
-    if (judge_.Keeps(part_)) {
-      RETURN_IF_ERROR(EncodeBuffered());
-      writer_.ClosePart(part_);
-    } else {
-      writer_.DropPart();
-    }
-    part_ = DocumentPart();
-    text_.clear();
-    is_streaming_ = false;
-    return absl::OkStatus();
-  }
-
-  absl::Status EncodeBuffered() {
-    std::string_view rest = text_;
-    while (!rest.empty()) {
-      const size_t end = rest.find('\n');
-      RETURN_IF_ERROR(EncodeSentence(rest.substr(0, end)));
-      rest.remove_prefix(end + 1);
-    }
-    text_.clear();
-    return absl::OkStatus();
-  }
-
-  absl::Status EncodeSentence(std::string_view sentence) {
-    ids_.clear();
-    RETURN_IF_ERROR(tokenizer_.Encode(sentence, ids_));
-    return writer_.AddSentence(ids_);
-  }
-
-  const Tokenizer& tokenizer_;
-  UnitWriter& writer_;
-  PartJudge judge_;
-  DocumentPart part_;
-  std::string text_;           // the document's sentences so far, each with a line end
-  bool is_streaming_ = false;  // the document outgrew the buffer
-  std::vector<int32_t> ids_;
-};
-
-// Texts that go to the tokenizer at once, so that its process is not woken for each.
+// Texts that go to a tokenizer's process at once, so that it is not woken for each.
 constexpr size_t kTokenizerBatchBytes = 1 << 20;
 
-// Collects documents as they are written and stores their tokens, some documents at a time.
-class VerbatimSink : public SentenceSink {
+// Collects documents and stores their tokens: of SentencePiece line by line, of a process that of
+// whole documents, some at a time.
+class EncodingSink : public SentenceSink {
  public:
-  VerbatimSink(const UnitOptions& options, const UnitEncoder& encoder, UnitWriter& writer,
-               UnitCounts& counts)
-      : encoder_(encoder), writer_(writer), judge_(options, counts) {}
-
-  void Begin(bool is_continuation) { open_.part.is_continuation = is_continuation; }
+  EncodingSink(const UnitOptions& options, const UnitEncoder& encoder, UnitWriter& writer,
+               UnitCounts& counts, bool is_continuation)
+      : options_(options), encoder_(encoder), writer_(writer), counts_(counts) {
+    open_.part.is_continuation = is_continuation;
+  }
 
   absl::Status OnSentence(std::string_view line) override {
+    // Blank lines are text to a tokenizer, if they are kept, but no lines to the filter.
     if (!IsBlank(line)) open_.part.stats.AddLine(line);
     if (std::exchange(has_text_, true)) {
       open_.text.push_back('\n');
@@ -214,17 +121,31 @@ class VerbatimSink : public SentenceSink {
  private:
   struct Document {
     DocumentPart part;
-    std::string text;
+    std::string text;  // lines, with line ends between them
   };
+
+  // Parts that are whole documents are judged here, others by assembly.
+  bool Keeps(const DocumentPart& part) {
+    const bool is_empty = part.stats.totals.lines == 0;
+    // An empty part matters only where it closes a document that a unit before left open.
+    if (!part.is_closed || part.is_continuation)
+      return !is_empty || (part.is_continuation && part.is_closed);
+    if (is_empty) return false;
+    Verdict verdict = part.stats.Judge(options_.filter);
+    if (verdict == Verdict::kKeep && options_.drop_duplicates && !seen_.Insert(part.stats.Hash()))
+      verdict = Verdict::kDuplicate;
+    if (verdict != Verdict::kKeep) counts_.verdicts.Add(verdict, part.stats);
+    return verdict == Verdict::kKeep;
+  }
 
   absl::Status EndPart(bool is_closed) {
     // The document goes on in the next unit.
     if (!is_closed && has_text_) open_.text.push_back('\n');
     open_.part.is_closed = is_closed;
     has_text_ = false;
-    if (is_streaming_) RETURN_IF_ERROR(EncodeOpen());
+    const bool is_kept = Keeps(open_.part);
+    if (is_streaming_ || (is_kept && encoder_.process == nullptr)) RETURN_IF_ERROR(EncodeOpen());
     Document document = std::exchange(open_, {});
-    const bool is_kept = judge_.Keeps(document.part);
     // Without a text it is the unit's first, and nothing waits.
     if (std::exchange(is_streaming_, false) || document.text.empty()) {
       is_kept ? writer_.ClosePart(document.part) : writer_.DropPart();
@@ -251,11 +172,20 @@ class VerbatimSink : public SentenceSink {
     return absl::OkStatus();
   }
 
-  // Stores a part of the open document, which is too long to wait until it is judged.
+  // Stores what there is of the open document, which does not wait.
   absl::Status EncodeOpen() {
     if (!std::exchange(is_streaming_, true)) RETURN_IF_ERROR(Flush());
-    ASSIGN_OR_RETURN(const auto ids, encoder_.process->Encode({std::exchange(open_.text, {})}));
-    return Add(ids[0]);
+    const std::string text = std::exchange(open_.text, {});
+    if (encoder_.process != nullptr) {
+      ASSIGN_OR_RETURN(const auto ids, encoder_.process->Encode({text}));
+      return Add(ids[0]);
+    }
+    for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+      ids_.clear();
+      RETURN_IF_ERROR(encoder_.tokenizer->Encode({line.data(), line.size()}, ids_));
+      RETURN_IF_ERROR(writer_.AddSentence(ids_));
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Add(const std::vector<int32_t>& ids) {
@@ -263,14 +193,17 @@ class VerbatimSink : public SentenceSink {
     return writer_.AddSentence(ids);
   }
 
+  const UnitOptions& options_;
   const UnitEncoder& encoder_;
   UnitWriter& writer_;
-  PartJudge judge_;
+  UnitCounts& counts_;
+  DigestSet seen_;
   Document open_;
-  bool has_text_ = false;      // of the open document
-  bool is_streaming_ = false;  // it outgrew the buffer
-  std::vector<Document> waiting_;
+  bool has_text_ = false;          // of the open document
+  bool is_streaming_ = false;      // it outgrew the buffer, or does not wait
+  std::vector<Document> waiting_;  // for the process
   size_t waiting_bytes_ = 0;
+  std::vector<int32_t> ids_;  // of a line
 };
 
 // SentencePiece skips longer training sentences, so they are cut.
@@ -451,15 +384,12 @@ absl::StatusOr<UnitCounts> EncodeUnit(const InputFile& file, const UnitRange& un
                                       const UnitOptions& options, const UnitEncoder& encoder,
                                       UnitWriter& writer, uint64_t* progress) {
   UnitCounts counts;
-  const bool verbatim = encoder.process != nullptr;
-  const auto encode = [&](auto sink) -> absl::Status {
-    // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
-    sink.Begin(/*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
-    RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress, verbatim));
-    return sink.Finish(/*is_closed=*/unit.is_file_end);
-  };
-  RETURN_IF_ERROR(verbatim ? encode(VerbatimSink(options, encoder, writer, counts))
-                           : encode(EncodingSink(options, *encoder.tokenizer, writer, counts)));
+  // A line of .jsonl is a whole document; only documents of .txt reach over a cut.
+  EncodingSink sink(options, encoder, writer, counts,
+                    /*is_continuation=*/!unit.is_file_start && file.kind == TextKind::kTxt);
+  RETURN_IF_ERROR(ReadUnit(file, unit, options, sink, counts.text, progress,
+                           /*verbatim=*/encoder.process != nullptr));
+  RETURN_IF_ERROR(sink.Finish(/*is_closed=*/unit.is_file_end));
   return counts;
 }
 
