@@ -42,9 +42,9 @@ std::string PlainError(const sentencepiece::util::Status& status) {
 
 // Unknown words, each of which has a word mark before it, or unknown characters, none of which is a
 // word mark.
-int64_t NumUnknown(std::string_view run) {
-  int64_t marks = 0;
-  int64_t characters = 0;
+size_t NumUnknown(std::string_view run) {
+  size_t marks = 0;
+  size_t characters = 0;
   for (size_t i = 0; i < run.size(); ++i) {
     marks += run.substr(i, kWordMark.size()) == kWordMark ? 1 : 0;
     characters += (static_cast<unsigned char>(run[i]) & 0xC0) != 0x80 ? 1 : 0;
@@ -81,16 +81,34 @@ struct SentencePieceBridge::Impl {
   sentencepiece::SentencePieceProcessor processor;
   // Kept between calls, so that its many small messages are allocated once (the library clears it).
   sentencepiece::ImmutableSentencePieceText found;
-  std::vector<int> found_ids;
   int32_t unknown_id = 0;
   // What the digit-comma rule makes of each piece it applies to.
   std::unordered_map<int32_t, std::vector<int32_t>> digit_comma;
   std::vector<bool> has_digit_comma;  // indexed by id; faster than the map for the common "no"
 
+  std::string Append(int32_t id, std::string_view piece, Segmentation how,
+                     std::vector<int32_t>& ids) const;
   std::string Split(std::string_view piece, std::vector<int32_t>& ids) const;
   void AppendSplitBytes(std::string_view text, PieceBytes whole, const std::vector<int32_t>& ids,
                         std::vector<PieceBytes>& bytes) const;
 };
+
+// Appends what the library's `id` becomes. Unknown text keeps its spelling, to which the
+// digit-comma rule applies as to any piece.
+std::string SentencePieceBridge::Impl::Append(int32_t id, std::string_view piece, Segmentation how,
+                                              std::vector<int32_t>& ids) const {
+  if (how == Segmentation::kDigitComma) {
+    if (id == unknown_id && EndsInDigitComma(piece)) return Split(piece, ids);
+    if (has_digit_comma[static_cast<size_t>(id)]) {
+      const std::vector<int32_t>& split = digit_comma.at(id);
+      ids.insert(ids.end(), split.begin(), split.end());
+      return "";
+    }
+  }
+  const bool is_split = how == Segmentation::kSplitUnknown && id == unknown_id;
+  ids.insert(ids.end(), is_split ? NumUnknown(piece) : 1, id);
+  return "";
+}
 
 // Appends the ids of `piece` under the digit-comma rule, which must apply to it.
 std::string SentencePieceBridge::Impl::Split(std::string_view piece,
@@ -174,66 +192,24 @@ int32_t SentencePieceBridge::FindPiece(const std::string& piece) const {
   return impl_->processor.IdToPiece(id) == piece ? id : -1;
 }
 
-std::string SentencePieceBridge::EncodePlain(std::string_view text,
-                                             std::vector<int32_t>& ids) const {
-  std::vector<int>& found = impl_->found_ids;
-  const auto status = impl_->processor.Encode({text.data(), text.size()}, &found);
-  if (!status.ok()) return status.ToString();
-  ids.insert(ids.end(), found.begin(), found.end());
-  return "";
-}
-
-std::string SentencePieceBridge::EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
-                                             std::vector<PieceBytes>* bytes,
-                                             bool splits_unknown) const {
-  sentencepiece::ImmutableSentencePieceText& found = impl_->found;
-  const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
-  if (!status.ok()) return status.ToString();
-  const size_t count = found.pieces_size();
-  for (size_t i = 0; i < count; ++i) {
-    const auto piece = found.pieces(static_cast<int>(i));
-    const auto id = static_cast<int32_t>(piece.id());
-    const int64_t units = splits_unknown && id == impl_->unknown_id
-                              ? NumUnknown({piece.piece().data(), piece.piece().size()})
-                              : 1;
-    ids.insert(ids.end(), static_cast<size_t>(units), id);
-    if (bytes != nullptr) bytes->resize(ids.size(), {piece.begin(), piece.end()});
-  }
-  return "";
-}
-
 std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32_t>& ids,
-                                        std::vector<PieceBytes>* bytes) const {
+                                        Segmentation how, std::vector<PieceBytes>* bytes) const {
   sentencepiece::ImmutableSentencePieceText& found = impl_->found;
   const auto status = impl_->processor.Encode({text.data(), text.size()}, found.mutable_proto());
   if (!status.ok()) return status.ToString();
   const size_t count = found.pieces_size();
   for (size_t i = 0; i < count; ++i) {
     const auto piece = found.pieces(static_cast<int>(i));
-    const int32_t id = static_cast<int32_t>(piece.id());
-    if (id == impl_->unknown_id) {
-      // Unknown text keeps its spelling, to which the rule applies as to any piece.
-      const auto& spelling = piece.piece();
-      if (EndsInDigitComma({spelling.data(), spelling.size()})) {
-        if (std::string error = impl_->Split({spelling.data(), spelling.size()}, ids);
-            !error.empty()) {
-          return error;
-        }
-      } else {
-        ids.push_back(id);
-      }
-    } else if (impl_->has_digit_comma[static_cast<size_t>(id)]) {
-      const std::vector<int32_t>& split = impl_->digit_comma.at(id);
-      ids.insert(ids.end(), split.begin(), split.end());
-    } else {
-      ids.push_back(id);
-    }
+    const auto& spelling = piece.piece();
+    std::string error = impl_->Append(static_cast<int32_t>(piece.id()),
+                                      {spelling.data(), spelling.size()}, how, ids);
+    if (!error.empty()) return error;
     if (bytes == nullptr) continue;
     const PieceBytes whole{piece.begin(), piece.end()};
-    if (ids.size() == bytes->size() + 1) {
-      bytes->push_back(whole);
-    } else {
+    if (how == Segmentation::kDigitComma && ids.size() > bytes->size() + 1) {
       impl_->AppendSplitBytes(text, whole, ids, *bytes);
+    } else {
+      bytes->resize(ids.size(), whole);
     }
   }
   return "";

@@ -40,7 +40,16 @@ struct VocabularyPiece {
   }
 };
 
-// Whether the digit-comma rule (Encode, below) applies to `piece`.
+enum class Segmentation {
+  kLibrary,  // as the library does it; unknown characters that follow one another are one piece
+  kSplitUnknown,  // each is one <unk>: of models of words or characters
+  // XLNet's digit-comma rule: a piece longer than one character that ends in a digit and a comma is
+  // encoded again without the comma and without word marks, then the comma follows as a piece of
+  // its own. So "2000," and "2000" share their pieces.
+  kDigitComma
+};
+
+// Whether the digit-comma rule applies to `piece`.
 bool EndsInDigitComma(std::string_view piece);
 
 // Not safe for use by two threads at once: Encode reuses one result buffer.
@@ -61,24 +70,11 @@ class SentencePieceBridge {
   // The id of exactly `piece`, or -1.
   int32_t FindPiece(const std::string& piece) const;
 
-  // Appends the ids of `text`: the library's deterministic segmentation, without the digit-comma
-  // rule. REQUIRES: Load succeeded.
-  std::string EncodePlain(std::string_view text, std::vector<int32_t>& ids) const;
-
-  // Appends the ids of `text`, without the digit-comma rule. The library joins unknown characters
-  // that follow one another to one piece; of a model of words or characters with `splits_unknown`
-  // each is one <unk>. Appends the bytes of each, of
-  // such unknown ones those of all, to `bytes` if it is not null, which must have as many elements
-  // as `ids`.
-  std::string EncodeUnits(std::string_view text, std::vector<int32_t>& ids,
-                          std::vector<PieceBytes>* bytes = nullptr,
-                          bool splits_unknown = true) const;
-
-  // Appends the ids of `text` under XLNet's digit-comma rule: a piece longer than one character
-  // that ends in a digit and a comma is encoded again without the comma and without word marks,
-  // then the comma follows as a piece of its own. So "2000," and "2000" share their pieces. `bytes`
-  // as in EncodeUnits.
+  // Appends the ids of `text`, and the bytes of each, of unknown ones that were split those of all,
+  // to `bytes` if it is not null, which must have as many elements as `ids`. REQUIRES: Load
+  // succeeded.
   std::string Encode(std::string_view text, std::vector<int32_t>& ids,
+                     Segmentation how = Segmentation::kLibrary,
                      std::vector<PieceBytes>* bytes = nullptr) const;
 
  private:

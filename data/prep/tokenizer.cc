@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 #include "data/prep/model_pieces.h"
@@ -50,7 +49,7 @@ void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
   } else if (special.id == &VocabIds::eop && type == VocabType::kPieces) {
     // <eop> must come out of text as one id, glued to what precedes it.
     std::vector<int32_t> ids;
-    if (!bridge.EncodePlain("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
+    if (!bridge.Encode("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
       faults.push_back("<eop> is not a user-defined piece");
   } else if (bridge.piece(found).kind != PieceKind::kControl) {
     faults.push_back(absl::StrCat(special.piece, " is not a control piece, text could produce it"));
@@ -86,6 +85,8 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
                               advice != nullptr ? advice : "give another one with --vocab");
   }
   tokenizer.type_ = TypeOf(model);
+  tokenizer.segmentation_ = tokenizer.type_ == VocabType::kPieces ? Segmentation::kDigitComma
+                                                                  : Segmentation::kSplitUnknown;
   std::vector<std::string> faults;
   for (const SpecialPiece& special : kSpecialPieces) {
     CheckSpecialPiece(*tokenizer.bridge_, tokenizer.type_, special, faults);
@@ -108,15 +109,7 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
 
 absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids,
                                std::vector<PieceBytes>* bytes) const {
-  std::string error;
-  if (!has_xlnet_layout_) {
-    ANYORDER_CHECK(bytes == nullptr) << "the bytes of pieces are known of XLNet's layout alone";
-    error = bridge_->EncodePlain(line, ids);
-  } else {
-    const bool has_units = type_ != VocabType::kPieces;
-    error = !has_units && has_comma_rule_ ? bridge_->Encode(line, ids, bytes)
-                                          : bridge_->EncodeUnits(line, ids, bytes, has_units);
-  }
+  const std::string error = bridge_->Encode(line, ids, segmentation_, bytes);
   if (error.empty()) return absl::OkStatus();
   return Internal("SentencePiece could not encode a line: ", error);
 }

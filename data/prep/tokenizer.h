@@ -55,7 +55,7 @@ class Tokenizer {
   const SentencePieceBridge& bridge() const { return *bridge_; }
 
   // Appends the ids of one cleaned line; of XLNet's pieces with the digit-comma rule. `bytes` as in
-  // SentencePieceBridge; null for a model of another layout. Not thread-safe.
+  // SentencePieceBridge. Not thread-safe.
   absl::Status Encode(std::string_view line, std::vector<int32_t>& ids,
                       std::vector<PieceBytes>* bytes = nullptr) const;
 
@@ -63,8 +63,7 @@ class Tokenizer {
   Tokenizer() = default;
   std::unique_ptr<SentencePieceBridge> bridge_;
   VocabType type_ = VocabType::kPieces;
-  bool has_xlnet_layout_ = true;
-  bool has_comma_rule_ = true;  // of XLNet's pieces
+  Segmentation segmentation_ = Segmentation::kLibrary;
   VocabIds vocab_ids_;
   std::vector<bool> is_start_piece_;
 };

@@ -333,17 +333,17 @@ absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declare
 }
 
 absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabulary) {
-  const bool has_comma_rule = vocabulary.cleaning.mode != CleanMode::kNone;
   if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty()) {
     absl::StatusOr<Tokenizer> tokenizer = Load(vocabulary.bytes, vocabulary.path);
-    if (tokenizer.ok()) tokenizer->has_comma_rule_ = has_comma_rule;
+    const bool is_as_written = vocabulary.cleaning.mode == CleanMode::kNone;
+    if (tokenizer.ok() && tokenizer->type_ == VocabType::kPieces && is_as_written)
+      tokenizer->segmentation_ = Segmentation::kLibrary;
     return tokenizer;
   }
   Tokenizer tokenizer;
   tokenizer.bridge_ = std::make_unique<SentencePieceBridge>();
   if (const std::string error = tokenizer.bridge_->Load(vocabulary.bytes); !error.empty())
     return Internal("SentencePiece could not load '", vocabulary.path, "' again: ", error);
-  tokenizer.has_xlnet_layout_ = false;
   tokenizer.vocab_ids_ = vocabulary.ids;
   tokenizer.is_start_piece_ = vocabulary.is_start_piece;
   return tokenizer;

@@ -45,7 +45,7 @@ double MeasureBare(const std::string& text, const anyorder::data::SentencePieceB
         for (size_t i = static_cast<size_t>(worker); i < lines.size();
              i += static_cast<size_t>(workers)) {
           ids.clear();
-          if (!bridge.EncodePlain(lines[i], ids).empty()) ::_exit(1);
+          if (!bridge.Encode(lines[i], ids).empty()) ::_exit(1);
         }
         ::_exit(0);
       }

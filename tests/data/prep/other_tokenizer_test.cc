@@ -270,7 +270,7 @@ TEST_F(OtherTokenizerTest, SentencePieceModelsWithOtherPiecesEncodeText) {
   for (const TestDocument& document : documents) {
     for (const std::string& line : document) {
       CleanLine(line, Cleaning(), cleaned);
-      ASSERT_EQ(reference.bridge().EncodePlain(cleaned, expected), "");
+      ASSERT_EQ(reference.bridge().Encode(cleaned, expected), "");
     }
     expected.push_back(2);  // </s>
   }
@@ -307,8 +307,7 @@ TEST_F(OtherTokenizerTest, IdsOfTextAsWrittenAreTheLibrarysOfEachLine) {
     SentencePieceBridge bridge;
     ASSERT_EQ(bridge.Load(model), "");
     std::vector<int32_t> expected;
-    for (const std::string& line : ForeignLines())
-      ASSERT_EQ(bridge.EncodePlain(line, expected), "");
+    for (const std::string& line : ForeignLines()) ASSERT_EQ(bridge.Encode(line, expected), "");
     for (const char* mask : {"<mask>", "<hide>"}) {
       options_.tokenizer = Store("a.model", absl::StrReplaceAll(model, {{"<mask>", mask}}));
       for (const char* ends : {"\n", "\r\n", "\r"}) {

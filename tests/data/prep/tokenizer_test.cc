@@ -48,7 +48,7 @@ Pieces EncodeByTheBook(const Tokenizer& tokenizer, std::string_view text) {
   const std::string mark = "\xE2\x96\x81";
   const auto plain = [&](std::string_view part) {
     std::vector<int32_t> ids;
-    EXPECT_EQ(tokenizer.bridge().EncodePlain(part, ids), "");
+    EXPECT_EQ(tokenizer.bridge().Encode(part, ids), "");
     return PiecesOf(tokenizer, ids);
   };
   Pieces out;
@@ -112,7 +112,7 @@ TEST(TokenizerTest, DigitCommaRuleAgreesWithTheReferenceRuleOnPieces) {
     EXPECT_EQ(Encode(tokenizer, text), EncodeByTheBook(tokenizer, text)) << text;
     std::vector<int32_t> plain;
     std::vector<int32_t> ids;
-    ASSERT_EQ(tokenizer.bridge().EncodePlain(text, plain), "");
+    ASSERT_EQ(tokenizer.bridge().Encode(text, plain), "");
     ASSERT_TRUE(tokenizer.Encode(text, ids).ok());
     applies |= ids != plain;
   }

@@ -170,7 +170,7 @@ TEST_F(VocabularyTest, SentencePieceModelsWithOtherPiecesTakeDeclaredIds) {
   EXPECT_EQ(tokenizer.vocab_ids(), read.ids);
   std::vector<int32_t> ids, plain;
   ASSERT_TRUE(tokenizer.Encode("in 2000, or", ids).ok());
-  ASSERT_EQ(tokenizer.bridge().EncodePlain("in 2000, or", plain), "");
+  ASSERT_EQ(tokenizer.bridge().Encode("in 2000, or", plain), "");
   EXPECT_EQ(ids, plain);
   // XLNet's layout stays what it is with --vocab.
   read = ReadVocabulary(TestModelPath(), {}).value();
