@@ -83,7 +83,7 @@ class TokenizerJson {
     }
   }
 
-  absl::StatusOr<HuggingFaceVocabulary> Finish() {
+  absl::StatusOr<DatasetVocabulary> Finish() {
     if (ids_.empty()) return Damaged("its vocabulary is empty");
     vocabulary_.is_start_piece.assign(vocabulary_.size, false);
     bool has_marks = continues_with_hashes_;
@@ -149,7 +149,7 @@ class TokenizerJson {
   const std::string name_;
   bool continues_with_hashes_ = false;  // WordPiece: "##ing"
   std::map<std::string, int32_t> ids_, added_;
-  HuggingFaceVocabulary vocabulary_;
+  DatasetVocabulary vocabulary_;
 };
 
 // An object, empty where there is no file.
@@ -164,11 +164,11 @@ absl::StatusOr<Json> ParseNeighbour(const std::string& bytes, const char* file,
 
 }  // namespace
 
-absl::StatusOr<HuggingFaceVocabulary> ParseHuggingFace(const std::string& json,
-                                                       const std::string& config,
-                                                       const std::string& special_tokens,
-                                                       const std::string& added_tokens,
-                                                       const std::string& name) {
+absl::StatusOr<DatasetVocabulary> ParseHuggingFace(const std::string& json,
+                                                   const std::string& config,
+                                                   const std::string& special_tokens,
+                                                   const std::string& added_tokens,
+                                                   const std::string& name) {
   TokenizerJson reader(name);
   RETURN_IF_ERROR(reader.ReadModel(json));
   ASSIGN_OR_RETURN(const Json settings, ParseNeighbour(config, "tokenizer_config.json", name));

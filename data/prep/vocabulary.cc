@@ -83,15 +83,12 @@ absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::str
   ASSIGN_OR_RETURN(const std::string config, ReadIfThere(folder / "tokenizer_config.json"));
   ASSIGN_OR_RETURN(const std::string special, ReadIfThere(folder / "special_tokens_map.json"));
   ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder / "added_tokens.json"));
-  ASSIGN_OR_RETURN(HuggingFaceVocabulary read,
+  ASSIGN_OR_RETURN(DatasetVocabulary vocabulary,
                    ParseHuggingFace(json, config, special, added, path.string()));
-  return DatasetVocabulary{.file = kHuggingFaceFile,
-                           .bytes = std::move(json),
-                           .path = path.string(),
-                           .declared = "",
-                           .size = read.size,
-                           .ids = read.ids,
-                           .is_start_piece = std::move(read.is_start_piece)};
+  vocabulary.file = kHuggingFaceFile;
+  vocabulary.bytes = std::move(json);
+  vocabulary.path = path.string();
+  return vocabulary;
 }
 
 // How it stands in DatasetIndex::declared; "": as XLNet's.

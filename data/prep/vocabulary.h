@@ -89,23 +89,16 @@ DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, st
 // the end of document.
 absl::StatusOr<DatasetVocabulary> VocabularyOf(const DeclaredVocabulary& declared);
 
-// What tokenizer.json and the other files of its directory say.
-struct HuggingFaceVocabulary {
-  uint64_t size = 0;
-  VocabIds ids;
-  std::vector<bool> is_start_piece;
-};
-
-// `json` is tokenizer.json, the others are the files of that name, "" where there is none; `name`
-// names the first in errors. A piece begins a word where IsStartPiece says so, where it begins with
-// the byte-level space or line end, and where WordPiece does not continue with it; where no piece
-// of the vocabulary has any such mark, all do. The mask is the token that tokenizer_config.json or
-// special_tokens_map.json names, else an added token that is called as masks are. DataLoss if a
-// file is damaged.
-absl::StatusOr<HuggingFaceVocabulary> ParseHuggingFace(const std::string& json,
-                                                       const std::string& config,
-                                                       const std::string& special_tokens,
-                                                       const std::string& added_tokens,
-                                                       const std::string& name);
+// What Hugging Face's files say: size, ids and is_start_piece. `json` is tokenizer.json, the others
+// are the files of that name, "" where there is none; `name` names the first in errors. A piece
+// begins a word where IsStartPiece says so, where it begins with the byte-level space or line end,
+// and where WordPiece does not continue with it; where no piece of the vocabulary has any such
+// mark, all do. The mask is the token that tokenizer_config.json or special_tokens_map.json names,
+// else an added token that is called as masks are. DataLoss if a file is damaged.
+absl::StatusOr<DatasetVocabulary> ParseHuggingFace(const std::string& json,
+                                                   const std::string& config,
+                                                   const std::string& special_tokens,
+                                                   const std::string& added_tokens,
+                                                   const std::string& name);
 
 }  // namespace anyorder::data

@@ -24,9 +24,8 @@ constexpr char kByteLevel[] = R"({"added_tokens": [{"id": 3, "content": "<|end|>
 
 class VocabularyTest : public PrepFolderTest {
  protected:
-  static HuggingFaceVocabulary Parse(const std::string& json, const std::string& config = "",
-                                     const std::string& special = "",
-                                     const std::string& added = "") {
+  static DatasetVocabulary Parse(const std::string& json, const std::string& config = "",
+                                 const std::string& special = "", const std::string& added = "") {
     return ParseHuggingFace(json, config, special, added, "tokenizer.json").value();
   }
   static void ExpectDamaged(const std::string& json, const std::string& message,
@@ -46,7 +45,7 @@ class VocabularyTest : public PrepFolderTest {
 
 TEST_F(VocabularyTest, RolesAreReadFromEveryFileThatNamesThem) {
   // In tokenizer_config.json alone: the token and its id.
-  HuggingFaceVocabulary read = Parse(kByteLevel, R"({"mask_token": "<m>", "eos_token": null,
+  DatasetVocabulary read = Parse(kByteLevel, R"({"mask_token": "<m>", "eos_token": null,
       "added_tokens_decoder": {"6": {"content": "<m>"}, "3": {"content": "<|end|>"}}})");
   EXPECT_EQ(read.ids, (VocabIds{.mask = 6}));
   EXPECT_EQ(read.size, 7u);
