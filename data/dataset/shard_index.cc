@@ -53,21 +53,19 @@ Header HeaderFor(uint64_t num_shards) {
 
 }  // namespace
 
-void ShardIndexBuilder::Add(const ShardRecord& record) {
-  StoredRecord stored;
-  stored.bytes = record.bytes;
-  Store(record.digest, stored.digest);
-  Store(record.metadata_digest, stored.metadata_digest);
-  std::memcpy(stored.arrays, record.arrays.data(), sizeof stored.arrays);
-  std::memcpy(stored.checksums, record.checksums.data(), sizeof stored.checksums);
-  records_.append(reinterpret_cast<const char*>(&stored), sizeof stored);
-  ++num_shards_;
-}
-
-std::string ShardIndexBuilder::Finish() const {
-  const Header header = HeaderFor(num_shards_);
-  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(&header), sizeof header),
-                      records_);
+std::string SerializeShardIndex(const std::vector<ShardRecord>& records) {
+  const Header header = HeaderFor(records.size());
+  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
+  for (const ShardRecord& record : records) {
+    StoredRecord stored;
+    stored.bytes = record.bytes;
+    Store(record.digest, stored.digest);
+    Store(record.metadata_digest, stored.metadata_digest);
+    std::memcpy(stored.arrays, record.arrays.data(), sizeof stored.arrays);
+    std::memcpy(stored.checksums, record.checksums.data(), sizeof stored.checksums);
+    bytes.append(reinterpret_cast<const char*>(&stored), sizeof stored);
+  }
+  return bytes;
 }
 
 absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& directory,

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -30,17 +31,8 @@ struct ShardRecord {
   friend bool operator==(const ShardRecord&, const ShardRecord&) = default;
 };
 
-// Builds the bytes of shards.idx.
-class ShardIndexBuilder {
- public:
-  void Add(const ShardRecord& record);
-  uint64_t num_shards() const { return num_shards_; }
-  std::string Finish() const;
-
- private:
-  uint64_t num_shards_ = 0;
-  std::string records_;
-};
+// The bytes of shards.idx.
+std::string SerializeShardIndex(const std::vector<ShardRecord>& records);
 
 // Thread-safe.
 class ShardIndex {

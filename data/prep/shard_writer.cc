@@ -172,7 +172,7 @@ absl::Status ShardWriter::WriteShard() {
     RETURN_IF_ERROR(AddGuarded(image, name, 1, {bits}, bitmap->data()));
   }
   const std::pair<const char*, uint64_t> numbers[] = {
-      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.num_shards()},
+      {kAttrFormatVersion, kFormatVersion}, {kAttrShardIndex, shards_.size()},
       {kAttrFirstToken, index_.num_tokens}, {kAttrNumTokens, filled_},
       {kAttrChunkBytes, kChunkBytes},       {kAttrVocabSize, index_.vocab_size}};
   for (const auto& [name, value] : numbers) RETURN_IF_ERROR(image.AddAttribute(name, value));
@@ -191,19 +191,20 @@ absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
          .bytes = ShardArrayBytes(static_cast<ShardArray>(i), filled_, index_.token_bytes)});
   }
   ASSIGN_OR_RETURN(const std::string bytes, image.Finish());
-  const std::string name = ShardFileName(static_cast<int64_t>(shards_.num_shards()));
+  const std::string name = ShardFileName(static_cast<int64_t>(shards_.size()));
   RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(directory_, "/", name), bytes));
   record.bytes = bytes.size();
   record.digest = DigestOf(bytes);
   record.metadata_digest = DigestOutside(bytes, std::move(guarded));
-  shards_.Add(record);
+  shards_.push_back(record);
   index_.num_tokens += std::exchange(filled_, 0);
   return absl::OkStatus();
 }
 
 absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
   if (filled_ > 0) RETURN_IF_ERROR(WriteShard());
-  ASSIGN_OR_RETURN(index_.shards, StoreFile(directory_, kShardIndexFile, shards_.Finish()));
+  ASSIGN_OR_RETURN(index_.shards,
+                   StoreFile(directory_, kShardIndexFile, SerializeShardIndex(shards_)));
   return index_;
 }
 

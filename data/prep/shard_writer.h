@@ -52,7 +52,7 @@ class ShardWriter {
 
   const std::string directory_;
   DatasetIndex index_;
-  ShardIndexBuilder shards_;
+  std::vector<ShardRecord> shards_;
   std::vector<uint8_t> is_start_;  // 0 or 1, indexed by id
   std::string tokens_;
   std::vector<uint8_t> sentence_flags_;

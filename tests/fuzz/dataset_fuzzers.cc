@@ -107,7 +107,7 @@ class SmallDataset {
   data::DatasetFile WithRecord(absl::string_view shard) const {
     const auto shards =
         ValueOrDie(data::ShardIndex::Open(*FileSystem::Posix(), scratch_.path(), index_));
-    data::ShardIndexBuilder builder;
+    std::vector<data::ShardRecord> records;
     for (uint64_t i = 0; i < shards.num_shards(); ++i) {
       data::ShardRecord record = ValueOrDie(shards.Read(i));
       if (i == 0) {
@@ -122,10 +122,10 @@ class SmallDataset {
         record.digest = DigestOf(shard);
         record.metadata_digest = DigestOutside(shard, std::move(arrays));
       }
-      builder.Add(record);
+      records.push_back(record);
     }
-    scratch_.Store(data::kShardIndexFile, builder.Finish());
-    return Entry(data::kShardIndexFile, builder.Finish());
+    scratch_.Store(data::kShardIndexFile, data::SerializeShardIndex(records));
+    return Entry(data::kShardIndexFile, data::SerializeShardIndex(records));
   }
 
   ScratchDirectory scratch_;

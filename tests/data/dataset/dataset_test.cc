@@ -45,15 +45,15 @@ class DatasetTest : public ::testing::Test {
   // Changes the record of a shard; all digests fit.
   void ChangeRecord(uint64_t changed, const std::function<void(ShardRecord&)>& change) {
     DatasetIndex index = ReadDatasetIndex(directory_).value();
-    ShardIndexBuilder builder;
+    std::vector<ShardRecord> records;
     const ShardIndex shards = Shards();
     for (uint64_t shard = 0; shard < shards.num_shards(); ++shard) {
       ShardRecord record = shards.Read(shard).value();
       if (shard == changed) change(record);
-      builder.Add(record);
+      records.push_back(record);
     }
-    WriteFile(Path("shards.idx"), builder.Finish());
-    index.shards.digest = DigestOf(builder.Finish()).Hex();
+    WriteFile(Path("shards.idx"), SerializeShardIndex(records));
+    index.shards.digest = DigestOf(SerializeShardIndex(records)).Hex();
     Store(index);
   }
   void Store(const DatasetIndex& index) {

@@ -109,9 +109,8 @@ class StartCostTest : public ::testing::Test {
     index.chunk_bytes = kChunkBytes;
     index.vocab_size = 32000;
     index.vocab_ids = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    ShardIndexBuilder shards;
-    for (uint64_t shard = 0; shard < kShards; ++shard) shards.Add(files_.record());
-    index.shards = store(kShardIndexFile, shards.Finish());
+    index.shards = store(kShardIndexFile,
+                         SerializeShardIndex(std::vector<ShardRecord>(kShards, files_.record())));
     index.tokenizer = store(kTokenizerFile, "a tokenizer");
     index.tokenizer_digest = index.tokenizer.digest;
     WriteFile(directory_ + "/" + kIndexFile, SerializeDatasetIndex(index));
