@@ -70,8 +70,7 @@ bool SetKind(InputUse use, InputFile& file) {
 // Makes a .json file whose first line is an object one of kJsonl, or says why it is none. `field`,
 // unless empty, must be in it.
 absl::StatusOr<std::string> ReadAsLines(const std::string& field, InputFile& file) {
-  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes,
-                                               file.max_window));
+  ASSIGN_OR_RETURN(const auto source, OpenInput(file));
   std::string first;
   const auto take = [&](const TextPiece& piece) {
     first = piece.text;
@@ -244,6 +243,10 @@ constexpr size_t kDigestDigits = 32;
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenInput(const InputFile& file) {
+  return OpenByteSource(file.path, file.compression, 0, file.stored_bytes, file.max_window);
+}
+
 absl::StatusOr<InputFiles> FindInputFiles(const std::vector<std::string>& paths,
                                           const InputSearch& search) {
   InputFinder finder(search);
@@ -276,8 +279,7 @@ std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_
 }
 
 absl::StatusOr<ScannedFile> ScanFile(const InputFile& file, uint64_t* progress) {
-  ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, 0, file.stored_bytes,
-                                               file.max_window));
+  ASSIGN_OR_RETURN(const auto source, OpenInput(file));
   ScannedFile scan;
   Cutter cutter;
   std::vector<char> buffer(256 << 10);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct InputFile {
   uint64_t stored_bytes = 0;
   uint64_t max_window = kMostWindowBytes;  // as for OpenByteSource
 };
+
+// OpenByteSource of all of it.
+absl::StatusOr<std::unique_ptr<ByteSource>> OpenInput(const InputFile& file);
 
 // A range of a file that one worker encodes: whole lines; always the whole file where it is
 // compressed, in UTF-16, or a table.

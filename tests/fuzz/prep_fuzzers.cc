@@ -76,23 +76,25 @@ std::vector<std::string> ExampleSeeds() {
 
 void UseExamples(absl::string_view text) {
   if (text.empty()) return;
+  static const ScratchDirectory& scratch = *new ScratchDirectory();
+  data::InputFile file{.path = scratch.Store("input", text.substr(1)),
+                       .kind = data::TextKind::kJsonl,
+                       .stored_bytes = text.size() - 1};
   data::ExampleReadOptions options;
-  options.path = "input";
   if (static_cast<uint8_t>(text[0]) & 1)
     options.cleaning.cleaning.letter_case = data::LetterCase::kUncased;
   if (static_cast<uint8_t>(text[0]) & 2)
     options.cleaning.invalid_utf8 = data::InvalidUtf8::kReplace;
-  if (static_cast<uint8_t>(text[0]) & 16) options.kind = data::TextKind::kCsv;
+  if (static_cast<uint8_t>(text[0]) & 16) file.kind = data::TextKind::kCsv;
   if (static_cast<uint8_t>(text[0]) & 32) options.names = {{"choices", "b,c"}};
-  data::PortionSource source(text.substr(1), 100);
-  const auto take = [](uint64_t line, const data::WrittenExample& example) {
-    ANYORDER_CHECK(line > 0 && !example.parts.empty());
+  const auto take = [](const std::string&, const data::WrittenExample& example) {
+    ANYORDER_CHECK(!example.parts.empty());
     for (const std::string& part : example.parts) CheckClean(part);
     const auto choices = static_cast<int32_t>(example.parts.size()) - 1;
     ANYORDER_CHECK(example.choice >= -1 && example.choice < std::max(choices, 0));
     return absl::OkStatus();
   };
-  data::ReadExamples(source, options, take).IgnoreError();
+  data::ReadExamples(file, options, take).IgnoreError();
 }
 
 const bool registered[] = {

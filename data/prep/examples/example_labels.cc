@@ -1,11 +1,8 @@
 #include "data/prep/examples/example_labels.h"
 
-#include <memory>
-
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status.h"
-#include "data/prep/byte_source.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/prep_plan.h"
 
@@ -30,42 +27,27 @@ ExampleLabel LabelOf(const std::string& where, const WrittenExample& example, bo
   return label;
 }
 
-absl::Status ReadOfficial(const ExampleLabelOptions& options, ExampleLabels& labels) {
-  ASSIGN_OR_RETURN(const OfficialTask* task, FindOfficialTask(options.task));
-  labels.task = task->kind;
-  labels.classes = task->classes;
-  OfficialReading reading(*task, options.input, kCleaning,
-                          [&](const std::string& where, const WrittenExample& example) {
-                            labels.examples.push_back(LabelOf(where, example, options.has_groups));
-                            return absl::OkStatus();
-                          });
-  return task->read(reading);
-}
-
-absl::Status ReadWritten(const ExampleLabelOptions& options, ExampleLabels& labels) {
-  RETURN_IF_ERROR(CheckFieldNames(options.names));
-  ASSIGN_OR_RETURN(const InputFiles input, FindInputFiles({options.input}, {InputUse::kExamples}));
-  for (const InputFile& file : input.files) {
-    ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                     OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-    RETURN_IF_ERROR(
-        ReadExamples(*source, {file.path, file.kind, options.names, options.table, kCleaning},
-                     [&](uint64_t line, const WrittenExample& example) {
-                       if (labels.examples.empty()) labels.task = example.task;
-                       labels.examples.push_back(LabelOf(absl::StrCat(file.path, ":", line),
-                                                         example, options.has_groups));
-                       return absl::OkStatus();
-                     }));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<ExampleLabels> ReadExampleLabels(const ExampleLabelOptions& options) {
   ExampleLabels labels;
-  RETURN_IF_ERROR(options.task.empty() ? ReadWritten(options, labels)
-                                       : ReadOfficial(options, labels));
+  const auto take = [&](const std::string& where, const WrittenExample& example) {
+    if (labels.examples.empty()) labels.task = example.task;
+    labels.examples.push_back(LabelOf(where, example, options.has_groups));
+    return absl::OkStatus();
+  };
+  if (!options.task.empty()) {
+    ASSIGN_OR_RETURN(const OfficialTask* task, FindOfficialTask(options.task));
+    labels.classes = task->classes;
+    OfficialReading reading(*task, options.input, kCleaning, take);
+    RETURN_IF_ERROR(task->read(reading));
+  } else {
+    RETURN_IF_ERROR(CheckFieldNames(options.names));
+    ASSIGN_OR_RETURN(const InputFiles input,
+                     FindInputFiles({options.input}, {InputUse::kExamples}));
+    for (const InputFile& file : input.files)
+      RETURN_IF_ERROR(ReadExamples(file, {options.names, options.table, kCleaning}, take));
+  }
   if (labels.examples.empty()) return DataLoss("'", options.input, "' holds no example");
   return labels;
 }

@@ -151,9 +151,11 @@ class ExamplePreparation {
       return InvalidArgument("--task ", official_->name, " reads one --input, but ",
                              options_.inputs.size(), " are named; make a dataset of each");
     }
-    OfficialReading reading(
-        *official_, options_.inputs[0], {vocabulary_.cleaning, options_.invalid_utf8},
-        [&](const std::string&, const WrittenExample& example) { return Add(example); });
+    OfficialReading reading(*official_, options_.inputs[0],
+                            {vocabulary_.cleaning, options_.invalid_utf8},
+                            [this](const std::string& where, const WrittenExample& example) {
+                              return Add(where, example);
+                            });
     RETURN_IF_ERROR(official_->read(reading));
     summary_.left_out = reading.left_out();
     return absl::OkStatus();
@@ -164,30 +166,21 @@ class ExamplePreparation {
                      FindInputFiles(options_.inputs, {.use = InputUse::kExamples,
                                                       .max_window = options_.max_window}));
     summary_.left_out = input.left_out;
-    for (const InputFile& file : input.files) RETURN_IF_ERROR(ReadFile(file));
-    return absl::OkStatus();
-  }
-
-  absl::Status ReadFile(const InputFile& file) {
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<ByteSource> source,
-        OpenByteSource(file.path, file.compression, 0, file.stored_bytes, file.max_window));
-    const ExampleReadOptions reading{file.path,
-                                     file.kind,
-                                     options_.names,
+    const ExampleReadOptions reading{options_.names,
                                      options_.table,
                                      {vocabulary_.cleaning, options_.invalid_utf8},
                                      chat_ ? &*chat_ : nullptr,
                                      options_.whole_conversations,
                                      &summary_.left_out,
                                      process_ != nullptr};
-    return ReadExamples(*source, reading, [&](uint64_t line, const WrittenExample& example) {
-      place_ = absl::StrCat(file.path, ":", line);
-      return Annotate(Add(example), place_);
-    });
+    const auto take = [this](const std::string& where, const WrittenExample& example) {
+      return Add(where, example);
+    };
+    for (const InputFile& file : input.files) RETURN_IF_ERROR(ReadExamples(file, reading, take));
+    return absl::OkStatus();
   }
 
-  absl::Status Add(const WrittenExample& example) {
+  absl::Status Add(const std::string& where, const WrittenExample& example) {
     if (example.is_disputed && !options_.keeps_disputed) return absl::OkStatus();
     const ExampleTask task = known_              ? known_->task
                              : examples_.empty() ? example.task
@@ -207,7 +200,7 @@ class ExamplePreparation {
     encoded.class_name = example.class_name;
     encoded.label = example.choice;
     if (example.score) encoded.score = static_cast<float>(*example.score);
-    if (example.class_name) NoteLabel(*example.class_name, encoded);
+    if (example.class_name) NoteLabel(where, *example.class_name, encoded);
     RETURN_IF_ERROR(EncodeParts(example, encoded));
     corpus_.Update(WithLength(WrittenLabel(example, encoded)));
     origins_.Add(example);
@@ -316,13 +309,13 @@ class ExamplePreparation {
   }
 
   // A label may be a score until all are read.
-  void NoteLabel(const std::string& name, Encoded& encoded) {
+  void NoteLabel(const std::string& where, const std::string& name, Encoded& encoded) {
     float number = 0;
     if (absl::SimpleAtof(name, &number) && std::isfinite(number)) {
       encoded.score = number;
       has_fractions_ |= number != std::floor(number);
     } else if (no_number_.empty()) {
-      no_number_ = absl::StrCat(place_, ": the label '", name, "' is no number");
+      no_number_ = absl::StrCat(where, ": the label '", name, "' is no number");
     }
   }
 
@@ -513,7 +506,6 @@ class ExamplePreparation {
   std::optional<ExamplesEntry> known_;  // of --labels-from or --task
   const OfficialTask* official_ = nullptr;
   std::vector<Encoded> examples_;
-  std::string place_;           // of the example that is read
   bool has_fractions_ = false;  // a label is a number with one
   std::string no_number_;       // where and what the first label is that is no number
   std::map<std::string, int32_t> tag_numbers_;  // in the order in which tags are met

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <memory>
 #include <set>
 #include <utility>
 
@@ -51,22 +52,17 @@ std::optional<int64_t> WholeNumber(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
-// What one line or row says.
+// What one line or row says. Errors do not say where it is.
 class ExampleParser {
  public:
-  // `columns_line` says what the fields are called: of a table its header, otherwise `line`.
-  ExampleParser(const ExampleReadOptions& options, uint64_t line, uint64_t columns_line)
-      : options_(options), line_(line), columns_line_(columns_line) {}
+  // `where`: file and line. Borrows both.
+  ExampleParser(const ExampleReadOptions& options, const std::string& where, bool is_table)
+      : options_(options), where_(where), is_table_(is_table) {}
+
+  // Whether an error is about what the fields are called, as the header of a table says it.
+  bool has_bad_columns() const { return has_bad_columns_; }
 
   // Appends to `examples`: one, of a conversation one for each answer.
-  absl::Status Parse(std::string_view text, std::vector<WrittenExample>& examples) {
-    const auto record = TryParseJson<Json>(text);
-    if (!record.is_object()) {
-      return Bad(WhyNoJsonObject(text), "; write one example per line", ArrayHint(text));
-    }
-    return Read(record, examples);
-  }
-
   absl::Status Read(const Json& record, std::vector<WrittenExample>& examples) {
     if (options_.chat != nullptr && record.contains(NameOf("messages")))
       return ReadMessages(record[NameOf("messages")], examples);
@@ -97,29 +93,25 @@ class ExampleParser {
     if (has_words) return ReadTokens(record, example);
     if (record.contains(NameOf("prompt"))) return ReadPrompt(record, example);
     if (record.contains(NameOf("messages"))) {
-      return Bad("the field '", NameOf("messages"),
-                 "' is a conversation; say how it is written: --chat-template llada, chatml, "
-                 "tokenizer or TEXT");
+      return DataLoss("the field '", NameOf("messages"),
+                      "' is a conversation; say how it is written: --chat-template llada, chatml, "
+                      "tokenizer or TEXT");
     }
     std::vector<std::string> found;
     for (const auto& [name, value] : record.items()) {
       if (found.size() < kMostFieldsNamed) found.push_back(name);
     }
-    return BadAt(columns_line_, is_table() ? "the table" : "the object",
-                 " has none of the fields of an example: ", kKnownFields, "; it has ",
-                 absl::StrJoin(found, ", "), ": say what is what with --field text=NAME label=NAME",
-                 is_table() ? SeparatorHint(found) : "");
+    return BadColumns(is_table_ ? "the table" : "the object",
+                      " has none of the fields of an example: ", kKnownFields, "; it has ",
+                      absl::StrJoin(found, ", "),
+                      ": say what is what with --field text=NAME label=NAME",
+                      is_table_ ? SeparatorHint(found) : "");
   }
 
-  bool is_table() const { return IsTable(options_.kind); }
-
   template <typename... Parts>
-  absl::Status BadAt(uint64_t line, const Parts&... what) const {
-    return DataLoss(options_.path, ":", line, ": ", what...);
-  }
-  template <typename... Parts>
-  absl::Status Bad(const Parts&... what) const {
-    return BadAt(line_, what...);
+  absl::Status BadColumns(const Parts&... what) {
+    has_bad_columns_ = true;
+    return DataLoss(what...);
   }
 
   std::string NameOf(const std::string& field) const {
@@ -141,7 +133,7 @@ class ExampleParser {
     const auto label = record.find(NameOf("label"));
     if (label == record.end() || label->is_null() || task.task == ExampleTask::kGeneration)
       return absl::OkStatus();
-    if (is_table() && StripSpace(label->get_ref<const std::string&>()).empty())
+    if (is_table_ && StripSpace(label->get_ref<const std::string&>()).empty())
       return absl::OkStatus();
     return task.task == ExampleTask::kMultipleChoice ? ReadChoice(*label, example)
                                                      : ReadClass(*label, example);
@@ -150,9 +142,8 @@ class ExampleParser {
   absl::Status ReadField(const Json& record, const std::string& name, WrittenExample& example) {
     const auto field = record.find(name);
     if (field == record.end()) {
-      return BadAt(columns_line_,
-                   is_table() ? "the table has no column '" : "the object has no field '", name,
-                   "'");
+      return BadColumns(is_table_ ? "the table has no column '" : "the object has no field '", name,
+                        "'");
     }
     return ReadText(*field, name, example);
   }
@@ -166,12 +157,10 @@ class ExampleParser {
 
   absl::StatusOr<std::string> TextOf(const Json& field, const std::string& name,
                                      bool verbatim) const {
-    if (!field.is_string()) return Bad("the field '", name, "' is not a string");
+    if (!field.is_string()) return DataLoss("the field '", name, "' is not a string");
     const std::string& written = field.get_ref<const std::string&>();
-    absl::StatusOr<std::string> text = verbatim ? options_.cleaning.Verbatim(written, name)
-                                                : options_.cleaning.Clean(written, name);
-    if (!text.ok()) return Bad(text.status().message());
-    return text;
+    return verbatim ? options_.cleaning.Verbatim(written, name)
+                    : options_.cleaning.Clean(written, name);
   }
 
   absl::Status ReadPrompt(const Json& record, WrittenExample& example) {
@@ -180,19 +169,19 @@ class ExampleParser {
     for (const std::string& name :
          {NameOf("answer"), std::string("response"), std::string("completion")})
       if (record.contains(name)) return ReadField(record, name, example);
-    return BadAt(columns_line_, is_table() ? "the table" : "the object", " has the field '",
-                 NameOf("prompt"), "' but no field '", NameOf("answer"),
-                 "', 'response' or 'completion'; where it is called otherwise, pass --field "
-                 "answer=NAME");
+    return BadColumns(is_table_ ? "the table" : "the object", " has the field '", NameOf("prompt"),
+                      "' but no field '", NameOf("answer"),
+                      "', 'response' or 'completion'; where it is called otherwise, pass --field "
+                      "answer=NAME");
   }
 
   absl::Status ReadMessages(const Json& messages, std::vector<WrittenExample>& examples) {
     const std::string name = NameOf("messages");
     if (!messages.is_array() || messages.empty()) {
-      return Bad("the field '", name,
-                 "' is not a list of messages {\"role\": ..., \"content\": "
-                 "...}",
-                 is_table() ? ", which tables do not have; write the examples as .jsonl" : "");
+      return DataLoss("the field '", name,
+                      "' is not a list of messages {\"role\": ..., \"content\": "
+                      "...}",
+                      is_table_ ? ", which tables do not have; write the examples as .jsonl" : "");
     }
     std::vector<ChatMessage> turns;
     std::set<std::string> roles;
@@ -201,7 +190,7 @@ class ExampleParser {
       const Json& message = messages[i];
       const std::string place = absl::StrCat(name, "[", i, "]");
       if (!message.is_object() || !message.contains("role") || !message.contains("content"))
-        return Bad("the field '", place, "' is not an object with 'role' and 'content'");
+        return DataLoss("the field '", place, "' is not an object with 'role' and 'content'");
       ASSIGN_OR_RETURN(std::string role, TextOf(message["role"], place + ".role", false));
       ASSIGN_OR_RETURN(std::string content,
                        TextOf(message["content"], place + ".content", options_.verbatim));
@@ -209,9 +198,9 @@ class ExampleParser {
       turns.push_back({std::move(role), std::move(content)});
       if (turns.back().role != kAssistant) continue;
       if (turns.size() == 1) {
-        return Bad("the field '", name,
-                   "' begins with a message of the role 'assistant', which "
-                   "answers nothing; remove it, or put a message before it");
+        return DataLoss("the field '", name,
+                        "' begins with a message of the role 'assistant', which "
+                        "answers nothing; remove it, or put a message before it");
       }
       const bool goes_on = options_.whole_conversations && told > 0;
       WrittenExample& example = goes_on ? examples.back() : examples.emplace_back();
@@ -220,7 +209,7 @@ class ExampleParser {
     }
     if (told < turns.size()) {
       options_.left_out->push_back(
-          {absl::StrCat(options_.path, ":", line_),
+          {where_,
            told > 0 ? absl::StrCat("its last messages, ", turns.size() - told, ", have no answer")
                     : absl::StrCat("no message of the role 'assistant', but of ",
                                    absl::StrJoin(roles, ", "))});
@@ -237,10 +226,8 @@ class ExampleParser {
     for (const std::string& part : {prompt, answer}) {
       example.parts.push_back(part);
       if (options_.verbatim) continue;
-      absl::StatusOr<std::string> cleaned =
-          options_.cleaning.Clean(WithoutTemplateMarks(part), "text of the chat template");
-      if (!cleaned.ok()) return Bad(cleaned.status().message());
-      example.parts.back() = *std::move(cleaned);
+      ASSIGN_OR_RETURN(example.parts.back(), options_.cleaning.Clean(WithoutTemplateMarks(part),
+                                                                     "text of the chat template"));
     }
     return absl::OkStatus();
   }
@@ -250,38 +237,39 @@ class ExampleParser {
     RETURN_IF_ERROR(ReadField(record, NameOf("question"), example));
     const std::string name = NameOf("passage");
     const Json& passage = record[name];
-    if (!passage.is_string()) return Bad("the field '", name, "' is not a string");
-    const absl::Status added =
-        options_.cleaning.AddPassage(passage.get_ref<const std::string&>(), name, example);
-    if (!added.ok()) return Bad(added.message());
+    if (!passage.is_string()) return DataLoss("the field '", name, "' is not a string");
+    RETURN_IF_ERROR(
+        options_.cleaning.AddPassage(passage.get_ref<const std::string&>(), name, example));
     if (const auto id = record.find("id"); id != record.end())
       example.id = id->is_string() ? id->get<std::string>() : id->is_number() ? DumpJson(*id) : "";
     const auto answers = record.find(NameOf("answers"));
     if (answers == record.end() || answers->is_null()) return absl::OkStatus();
-    if (is_table() && answers->get_ref<const std::string&>().empty()) return absl::OkStatus();
+    if (is_table_ && answers->get_ref<const std::string&>().empty()) return absl::OkStatus();
     return ReadAnswers(*answers, example);
   }
 
   absl::Status ReadAnswers(const Json& answers, WrittenExample& example) {
     const std::string name = NameOf("answers");
     if (!answers.is_array()) {
-      return Bad("the field '", name,
-                 "' is not a list of answers {\"text\": ..., \"start\": ...}, which .jsonl has and "
-                 "tables do not; [] says that the passage has no answer");
+      return DataLoss(
+          "the field '", name,
+          "' is not a list of answers {\"text\": ..., \"start\": ...}, which .jsonl has and "
+          "tables do not; [] says that the passage has no answer");
     }
     example.answers.emplace();
     for (const Json& one : answers) {
       const bool is_answer = one.is_object() && one.contains("text") && one["text"].is_string() &&
                              one.contains("start") && WholeNumber(one["start"]).value_or(-1) >= 0;
       if (!is_answer) {
-        return Bad("the field '", name,
-                   "' holds what is no answer: an object with the string 'text' and the number "
-                   "'start', of its first character in the passage");
+        return DataLoss(
+            "the field '", name,
+            "' holds what is no answer: an object with the string 'text' and the number "
+            "'start', of its first character in the passage");
       }
       const OriginalAnswer answer{one["text"].get<std::string>(), *WholeNumber(one["start"])};
       if (!IsInPassage(answer, example.passage)) {
-        return Bad("the answer '", answer.text, "' does not stand at character ", answer.begin,
-                   " of the passage; characters are code points, counted from 0");
+        return DataLoss("the answer '", answer.text, "' does not stand at character ", answer.begin,
+                        " of the passage; characters are code points, counted from 0");
       }
       example.answers->push_back(answer);
     }
@@ -303,19 +291,19 @@ class ExampleParser {
     const std::string name = NameOf(list);
     const std::vector<std::string> fields = absl::StrSplit(name, ',');
     if (fields.size() > most) {
-      return Bad("--field ", list, " names ", fields.size(), " fields, but at most ", most,
-                 " are allowed");
+      return DataLoss("--field ", list, " names ", fields.size(), " fields, but at most ", most,
+                      " are allowed");
     }
     if (fields.size() > 1) {
       for (const std::string& field : fields) RETURN_IF_ERROR(ReadField(record, field, example));
       return absl::OkStatus();
     }
     const auto texts = record.find(name);
-    if (texts == record.end()) return Bad("the object has no field '", name, "'");
+    if (texts == record.end()) return DataLoss("the object has no field '", name, "'");
     if (!texts->is_array() || texts->size() < least || texts->size() > most) {
-      return Bad("the field '", name, "' is not a list of ", least, " to ", most,
-                 " texts; where each stands in a field of its own, pass --field ", list,
-                 "=A,B,...");
+      return DataLoss("the field '", name, "' is not a list of ", least, " to ", most,
+                      " texts; where each stands in a field of its own, pass --field ", list,
+                      "=A,B,...");
     }
     for (size_t i = 0; i < texts->size(); ++i)
       RETURN_IF_ERROR(ReadText((*texts)[i], absl::StrCat(name, "[", i, "]"), example));
@@ -326,16 +314,16 @@ class ExampleParser {
     const int64_t choices = std::ssize(example.parts) - 1;
     double number = -1;
     std::optional<int64_t> choice = WholeNumber(label);
-    if (is_table() && absl::SimpleAtod(label.get_ref<const std::string&>(), &number))
+    if (is_table_ && absl::SimpleAtod(label.get_ref<const std::string&>(), &number))
       choice = WholeNumber(number);
     if (choice && *choice >= 0 && *choice < choices) {
       example.choice = static_cast<int32_t>(*choice);
       return absl::OkStatus();
     }
     // Only a number is printed: printing recurses, and a line has room for a deep nest.
-    return Bad("the field '", NameOf("label"), "' is ",
-               is_table() || label.is_number() ? DumpJson(label) : label.type_name(),
-               ", not the number of a choice, 0 to ", choices - 1);
+    return DataLoss("the field '", NameOf("label"), "' is ",
+                    is_table_ || label.is_number() ? DumpJson(label) : label.type_name(),
+                    ", not the number of a choice, 0 to ", choices - 1);
   }
 
   absl::Status ReadClass(const Json& label, WrittenExample& example) {
@@ -354,7 +342,7 @@ class ExampleParser {
     }
     if (label.is_number_float() && WholeNumber(label)) return absl::StrCat(*WholeNumber(label));
     if (label.is_number_integer() || label.is_boolean()) return DumpJson(label);
-    return Bad("the field '", name, "' is not the name or the whole number of a class");
+    return DataLoss("the field '", name, "' is not the name or the whole number of a class");
   }
 
   absl::Status ReadTokens(const Json& record, WrittenExample& example) {
@@ -362,18 +350,17 @@ class ExampleParser {
     const std::string name = NameOf("words");
     const Json& words = record[name];
     if (!words.is_array() || words.empty()) {
-      return Bad("the field '", name, "' is not a list of one word or more",
-                 is_table() ? ", which tables do not have; write the examples as .jsonl"
-                            : ", such as [\"He\", \"left\", \".\"]");
+      return DataLoss("the field '", name, "' is not a list of one word or more",
+                      is_table_ ? ", which tables do not have; write the examples as .jsonl"
+                                : ", such as [\"He\", \"left\", \".\"]");
     }
     for (size_t i = 0; i < words.size(); ++i) {
       const std::string word_name = absl::StrCat(name, "[", i, "]");
       if (!words[i].is_string()) {
-        return Bad("the field '", word_name, "' is not a string; put quotes around the word");
+        return DataLoss("the field '", word_name, "' is not a string; put quotes around the word");
       }
-      const absl::Status added =
-          options_.cleaning.AddWord(words[i].get_ref<const std::string&>(), word_name, example);
-      if (!added.ok()) return Bad(added.message());
+      RETURN_IF_ERROR(
+          options_.cleaning.AddWord(words[i].get_ref<const std::string&>(), word_name, example));
     }
     const auto tags = record.find(NameOf("tags"));
     if (tags == record.end() || tags->is_null()) return absl::OkStatus();
@@ -383,13 +370,14 @@ class ExampleParser {
   absl::Status ReadTags(const Json& tags, WrittenExample& example) {
     const std::string name = NameOf("tags");
     if (!tags.is_array()) {
-      return Bad("the field '", name,
-                 "' is not a list of tags, one for each word; leave it out where they are not "
-                 "known");
+      return DataLoss("the field '", name,
+                      "' is not a list of tags, one for each word; leave it out where they are not "
+                      "known");
     }
     if (tags.size() != example.words.size()) {
-      return Bad("the field '", name, "' has ", tags.size(), " tags, but the field '",
-                 NameOf("words"), "' has ", example.words.size(), " words; give each word its tag");
+      return DataLoss("the field '", name, "' has ", tags.size(), " tags, but the field '",
+                      NameOf("words"), "' has ", example.words.size(),
+                      " words; give each word its tag");
     }
     for (size_t i = 0; i < tags.size(); ++i) {
       ASSIGN_OR_RETURN(std::string tag, ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
@@ -399,22 +387,22 @@ class ExampleParser {
   }
 
   const ExampleReadOptions& options_;
-  const uint64_t line_;
-  const uint64_t columns_line_;
+  const std::string& where_;
+  const bool is_table_;
+  bool has_bad_columns_ = false;
 };
-
-using TakeExample = std::function<absl::Status(uint64_t line, const WrittenExample&)>;
 
 // The lines of one file.
 class ExampleFile {
  public:
-  ExampleFile(const ExampleReadOptions& options, const TakeExample& take)
-      : options_(options),
+  ExampleFile(const InputFile& file, const ExampleReadOptions& options, const TakeExample& take)
+      : file_(file),
+        options_(options),
         take_(take),
-        table_(options.path, SeparatorOf(options.kind), options.table) {}
+        table_(file.path, SeparatorOf(file.kind), options.table) {}
 
   absl::Status OnLine(std::string_view text, uint64_t line) {
-    return IsTable(options_.kind) ? OnTableLine(text, line) : OnJsonLine(text, line);
+    return IsTable(file_.kind) ? OnTableLine(text, line) : OnJsonLine(text, line);
   }
 
   // To be called after the last line.
@@ -423,9 +411,10 @@ class ExampleFile {
  private:
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
-    std::vector<WrittenExample> examples;
-    RETURN_IF_ERROR(ExampleParser(options_, line, line).Parse(text, examples));
-    return TakeAll(line, examples);
+    const auto record = TryParseJson<Json>(text);
+    if (record.is_object()) return Read(record, line, line);
+    return DataLoss(Place(line), ": ", WhyNoJsonObject(text), "; write one example per line",
+                    ArrayHint(text));
   }
 
   absl::Status OnTableLine(std::string_view text, uint64_t line) {
@@ -435,14 +424,20 @@ class ExampleFile {
     Json record = Json::object();
     for (size_t i = 0; i < table_.cells().size(); ++i)
       record[table_.columns()[i]] = table_.cells()[i];
-    std::vector<WrittenExample> examples;
-    RETURN_IF_ERROR(
-        ExampleParser(options_, table_.line(), table_.first_line()).Read(record, examples));
-    return TakeAll(table_.line(), examples);
+    return Read(record, table_.line(), table_.first_line());
   }
 
-  absl::Status TakeAll(uint64_t line, const std::vector<WrittenExample>& examples) const {
-    for (const WrittenExample& example : examples) RETURN_IF_ERROR(take_(line, example));
+  std::string Place(uint64_t line) const { return absl::StrCat(file_.path, ":", line); }
+
+  // `columns_line` says what the fields are called: of a table its header, otherwise `line`.
+  absl::Status Read(const Json& record, uint64_t line, uint64_t columns_line) const {
+    const std::string where = Place(line);
+    ExampleParser parser(options_, where, IsTable(file_.kind));
+    std::vector<WrittenExample> examples;
+    const absl::Status read = parser.Read(record, examples);
+    if (!read.ok()) return Annotate(read, parser.has_bad_columns() ? Place(columns_line) : where);
+    for (const WrittenExample& example : examples)
+      RETURN_IF_ERROR(Annotate(take_(where, example), where));
     return absl::OkStatus();
   }
 
@@ -460,6 +455,7 @@ class ExampleFile {
     return absl::OkStatus();
   }
 
+  const InputFile& file_;
   const ExampleReadOptions& options_;
   const TakeExample& take_;
   TableReader table_;
@@ -510,32 +506,33 @@ absl::Status CheckFieldNames(const FieldNames& names) {
   return absl::OkStatus();
 }
 
-absl::Status ReadExamples(ByteSource& source, const ExampleReadOptions& options,
+absl::Status ReadExamples(const InputFile& file, const ExampleReadOptions& options,
                           const TakeExample& take) {
-  ExampleFile file(options, take);
+  ExampleFile lines(file, options, take);
   RETURN_IF_ERROR(ReadExampleLines(
-      source, options.path, options.cleaning.invalid_utf8,
-      [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
-  return file.Finish();
+      file, options.cleaning.invalid_utf8,
+      [&](std::string_view text, uint64_t line) { return lines.OnLine(text, line); }));
+  return lines.Finish();
 }
 
-absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
+absl::Status ReadExampleLines(const InputFile& file, InvalidUtf8 invalid_utf8,
                               const TakeLine& take) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenInput(file));
   const auto take_piece = [&](const TextPiece& piece) -> absl::Status {
     if (!piece.is_line()) {
-      return DataLoss(path, ":", piece.line, ": a line longer than ", kMaxJsonLineBytes >> 20,
+      return DataLoss(file.path, ":", piece.line, ": a line longer than ", kMaxJsonLineBytes >> 20,
                       " MiB; write one example per line");
     }
     if (FirstInvalidByte(piece.text) == piece.text.size()) return take(piece.text, piece.line);
     if (invalid_utf8 == InvalidUtf8::kError) {
-      return DataLoss(path, ":", piece.line, ": invalid ", source.encoding(),
-                      " or NUL in the line; ", InvalidTextAdvice(source));
+      return DataLoss(file.path, ":", piece.line, ": invalid ", source->encoding(),
+                      " or NUL in the line; ", InvalidTextAdvice(*source));
     }
     std::string repaired;
     AppendWithReplacements(piece.text, repaired);
     return take(repaired, piece.line);
   };
-  return ReadPieces(source, {.max_bytes = kMaxJsonLineBytes}, take_piece).status();
+  return ReadPieces(*source, {.max_bytes = kMaxJsonLineBytes}, take_piece).status();
 }
 
 bool IsInPassage(const OriginalAnswer& answer, const std::string& passage) {

@@ -25,7 +25,6 @@
 
 #include "core/config/task_config.h"
 #include "data/dataset/example_origins.h"
-#include "data/prep/byte_source.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/examples/chat_template.h"
 #include "data/prep/prep_plan.h"
@@ -89,8 +88,6 @@ struct ExampleCleaning {
 };
 
 struct ExampleReadOptions {
-  std::string path;                  // named in errors
-  TextKind kind = TextKind::kJsonl;  // or a table
   FieldNames names;
   TableOptions table;
   ExampleCleaning cleaning;
@@ -105,20 +102,20 @@ struct ExampleReadOptions {
   bool verbatim = false;
 };
 
-// Calls `take` for each line of `source` that is not blank, or row, with the number of its first
-// line. Errors: DataLoss that names file, line and field; those of TableReader, `source` and
-// `take`.
-absl::Status ReadExamples(
-    ByteSource& source, const ExampleReadOptions& options,
-    const std::function<absl::Status(uint64_t line, const WrittenExample&)>& take);
+// `where` is the file and line, or question, of an example: "train.tsv:7".
+using TakeExample = std::function<absl::Status(const std::string& where, const WrittenExample&)>;
 
-// What every reader of examples is made of.
-//
-// Calls `take` with each line of `source` and its number, blank ones too. The text is valid during
-// the call. Errors: DataLoss that names `path` and the line, which is too long or invalid (unless
-// that is replaced); those of `source` and `take`.
+// Calls `take` for each line of `file`, .jsonl or a table, that is not blank, or row. Errors:
+// DataLoss that names file, line and field; those of TableReader and OpenInput, and of `take`, with
+// `where` before them.
+absl::Status ReadExamples(const InputFile& file, const ExampleReadOptions& options,
+                          const TakeExample& take);
+
+// Calls `take` with each line of `file` and its number, blank ones too. The text is valid during
+// the call. Errors: DataLoss that names the file and the line, which is too long or invalid (unless
+// that is replaced); those of OpenInput and `take`.
 using TakeLine = std::function<absl::Status(std::string_view text, uint64_t line)>;
-absl::Status ReadExampleLines(ByteSource& source, const std::string& path, InvalidUtf8 invalid_utf8,
+absl::Status ReadExampleLines(const InputFile& file, InvalidUtf8 invalid_utf8,
                               const TakeLine& take);
 
 }  // namespace anyorder::data

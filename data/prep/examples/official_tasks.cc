@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -11,7 +10,6 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/status.h"
-#include "data/prep/byte_source.h"
 
 namespace anyorder::data {
 namespace {
@@ -115,9 +113,7 @@ absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
 }
 
 absl::Status OfficialReading::ReadLines(const InputFile& file, const TakeLine& take) const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
-                   OpenByteSource(file.path, file.compression, 0, file.stored_bytes));
-  return ReadExampleLines(*source, file.path, cleaning_.invalid_utf8, take);
+  return ReadExampleLines(file, cleaning_.invalid_utf8, take);
 }
 
 absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) const {

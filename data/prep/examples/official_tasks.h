@@ -63,9 +63,6 @@ std::string DescribeOfficialTasks();
 // One split, such as training or test data: a file or a directory, and where its examples go.
 class OfficialReading {
  public:
-  // `where` is the file and line, or question, of an example: "train.tsv:7".
-  using TakeExample = std::function<absl::Status(const std::string& where, const WrittenExample&)>;
-
   // The reference must outlive it.
   OfficialReading(const OfficialTask& task, std::string path, const ExampleCleaning& cleaning,
                   TakeExample take)
