@@ -264,12 +264,12 @@ void ReadPrepWords(const CLI::App& app, PrepCommandLine& line) {
         line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
   }
   prep.declared.clean = data::CleanModeNamed(line.clean);
-  prep.text.joins_paragraphs = line.paragraphs == "join";
-  prep.text.invalid_utf8 =
+  prep.text.read.joins_paragraphs = line.paragraphs == "join";
+  prep.text.read.invalid_utf8 =
       line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
   FieldOptions& fields = line.fields;
-  prep.text.table = fields.Table();
-  prep.text.text_field = fields.text_field;
+  prep.text.read.table = fields.Table();
+  prep.text.read.text_field = fields.text_field;
   fields.names = fields.ExampleNames();
   prep.text.filter.enabled = !line.no_filter;
   prep.text.drop_duplicates = !line.no_dedup;

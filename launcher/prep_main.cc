@@ -108,9 +108,9 @@ int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
       {line.task.empty() ? line.examples : prep.inputs, prep.output, prep.vocab, line.labels_from,
-       prep.text.invalid_utf8, prep.shard_tokens, line.fields.names, prep.text.table, prep.quiet,
-       line.task, prep.tokenizer, prep.declared, prep.tokenizer_script, line.chat_template,
-       line.whole_conversations, prep.max_window, line.label_kind});
+       prep.text.read.invalid_utf8, prep.shard_tokens, line.fields.names, prep.text.read.table,
+       prep.quiet, line.task, prep.tokenizer, prep.declared, prep.tokenizer_script,
+       line.chat_template, line.whole_conversations, prep.max_window, line.label_kind});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);
@@ -256,7 +256,7 @@ void PrintText(const data::PrepSummary& summary, const data::PrepOptions& prep) 
     return found == summary.index.counts.end() ? 0 : found->second;
   };
   absl::PrintF("files: %d read, %d left out\n", summary.files_read, summary.left_out.size());
-  const bool splits = summary.has_txt && !prep.text.joins_paragraphs;
+  const bool splits = summary.has_txt && !prep.text.read.joins_paragraphs;
   absl::PrintF("documents%s: %d read", splits ? " (in .txt a blank line ends one)" : "",
                count("documents_read"));
   const double bytes = std::max(1.0, static_cast<double>(count("bytes_read")));

@@ -74,10 +74,10 @@ std::map<std::string, std::string> Settings(const PrepOptions& options,
   settings.merge(std::map<std::string, std::string>{
       {"duplicates", options.text.drop_duplicates ? "drop" : "keep"},
       {"filter", filter.enabled ? "on" : "off"},
-      {"invalid_utf8", options.text.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
+      {"invalid_utf8", options.text.read.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
       {"vocabulary", IsVocabularyGiven(options) ? "given" : "trained"},
   });
-  if (options.text.joins_paragraphs) settings["paragraphs"] = "join";
+  if (options.text.read.joins_paragraphs) settings["paragraphs"] = "join";
   if (filter.enabled) {
     settings["min_words"] = absl::StrCat(filter.min_words);
     settings["min_letters"] = absl::StrCat(filter.min_letter_fraction);
@@ -133,7 +133,7 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGiven(const PrepOptions& op
 }
 
 InputSearch SearchOf(const PrepOptions& options) {
-  return {InputUse::kText, options.text.text_field, options.max_window};
+  return {InputUse::kText, options.text.read.text_field, options.max_window};
 }
 
 // One run from scan to publication.
@@ -147,7 +147,7 @@ class Preparation {
     ASSIGN_OR_RETURN(given_, ReadGiven(options_));
     vocabulary_.cleaning = options_.declared.CleaningOr({});
     if (given_) vocabulary_ = *given_;
-    options_.text.cleaning = vocabulary_.cleaning;
+    options_.text.read.cleaning = vocabulary_.cleaning;
     options_.vocabulary.keeps_spaces = vocabulary_.cleaning.mode == CleanMode::kNone;
     RETURN_IF_ERROR(FindFiles());
     // At once, too: whether Python has what is needed.
@@ -280,13 +280,13 @@ class Preparation {
   absl::Status BindPlan() {
     PlanIdentity identity;
     identity.options = Settings(options_, vocabulary_.TextSettings());
-    identity.options["paragraphs"] = options_.text.joins_paragraphs ? "join" : "split";
+    identity.options["paragraphs"] = options_.text.read.joins_paragraphs ? "join" : "split";
     identity.options["shard_tokens"] = absl::StrCat(options_.shard_tokens);
     // How files are read; which text they hold is what the dataset records.
-    identity.options["text_field"] = options_.text.text_field;
+    identity.options["text_field"] = options_.text.read.text_field;
     identity.options["table"] =
-        absl::StrCat(options_.text.table.has_header ? "header" : "no header",
-                     options_.text.table.has_quotes ? ", quotes" : "");
+        absl::StrCat(options_.text.read.table.has_header ? "header" : "no header",
+                     options_.text.read.table.has_quotes ? ", quotes" : "");
     if (!options_.tokenizer.empty()) {
       AddTokenizer(*given_, identity);
     } else if (!given_) {

@@ -248,16 +248,12 @@ absl::Status ReadUnit(const InputFile& file, const UnitRange& unit, const UnitOp
                       bool verbatim = false) {
   ASSIGN_OR_RETURN(auto source, OpenByteSource(file.path, file.compression, unit.begin, unit.end,
                                                file.max_window));
-  const TextReadOptions read{.path = file.path,
-                             .kind = file.kind,
-                             .cleaning = options.cleaning,
-                             .verbatim = verbatim,
-                             .joins_paragraphs = options.joins_paragraphs,
-                             .invalid_utf8 = options.invalid_utf8,
-                             .text_field = options.text_field,
-                             .table = options.table,
-                             .first_byte = unit.begin,
-                             .first_line = unit.first_line};
+  TextReadOptions read = options.read;
+  read.path = file.path;
+  read.kind = file.kind;
+  read.verbatim = verbatim;
+  read.first_byte = unit.begin;
+  read.first_line = unit.first_line;
   RETURN_IF_ERROR(ReadText(*source, read, sink, counts, progress));
   if (source->StoredDigest().Hex() != unit.digest) {
     return FailedPrecondition(

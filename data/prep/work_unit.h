@@ -138,11 +138,7 @@ class UnitFiles {
 };
 
 struct UnitOptions {
-  Cleaning cleaning;              // RunPrep takes that of the vocabulary
-  bool joins_paragraphs = false;  // as in TextReadOptions
-  InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
-  std::string text_field = "text";  // as in TextReadOptions
-  TableOptions table;
+  TextReadOptions read;  // what all files have in common; the cleaning is that of the vocabulary
   FilterOptions filter;
   bool drop_duplicates = true;
 };
