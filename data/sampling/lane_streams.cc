@@ -72,15 +72,6 @@ absl::Status DrawRandomB(const LaneText& text, int64_t total, RandomStream& rand
 
 }  // namespace
 
-std::vector<LanePlace> RunLayout(int64_t num_lanes, bool bidirectional) {
-  ANYORDER_CHECK(num_lanes >= 1 && !(bidirectional && num_lanes % 2 != 0)) << num_lanes;
-  const int64_t streams = bidirectional ? num_lanes / 2 : num_lanes;
-  std::vector<LanePlace> layout;
-  for (int64_t lane = 0; lane < num_lanes; ++lane)
-    layout.push_back({.stream = lane % streams, .backward = lane >= streams});
-  return layout;
-}
-
 int64_t StreamBegin(int64_t stream, int64_t num_streams, int64_t num_tokens, bool has_cells) {
   const auto tokens = static_cast<uint64_t>(num_tokens);
   auto part = static_cast<uint64_t>(stream);
@@ -95,16 +86,17 @@ int64_t StreamBegin(int64_t stream, int64_t num_streams, int64_t num_tokens, boo
   return static_cast<int64_t>(part * (tokens / parts) + part * (tokens % parts) / parts);
 }
 
-std::vector<LaneStream> PlaceLanes(int64_t num_tokens, const std::vector<LanePlace>& layout,
+std::vector<LaneStream> PlaceLanes(int64_t num_tokens, int64_t num_lanes, bool bidirectional,
                                    bool has_cells) {
-  int64_t num_streams = 0;
-  for (const LanePlace& place : layout) num_streams = std::max(num_streams, place.stream + 1);
+  ANYORDER_CHECK(num_lanes >= 1 && !(bidirectional && num_lanes % 2 != 0)) << num_lanes;
+  const int64_t num_streams = bidirectional ? num_lanes / 2 : num_lanes;
   std::vector<LaneStream> lanes;
   int64_t shortest = num_tokens;
-  for (const LanePlace& place : layout) {
-    const int64_t begin = StreamBegin(place.stream, num_streams, num_tokens, has_cells);
-    const int64_t end = StreamBegin(place.stream + 1, num_streams, num_tokens, has_cells);
-    lanes.push_back({.begin = begin, .length = end - begin, .backward = place.backward});
+  for (int64_t lane = 0; lane < num_lanes; ++lane) {
+    const int64_t stream = lane % num_streams;
+    const int64_t begin = StreamBegin(stream, num_streams, num_tokens, has_cells);
+    const int64_t end = StreamBegin(stream + 1, num_streams, num_tokens, has_cells);
+    lanes.push_back({.begin = begin, .length = end - begin, .backward = lane >= num_streams});
     shortest = std::min(shortest, end - begin);
   }
   for (LaneStream& lane : lanes) {

@@ -18,19 +18,6 @@
 
 namespace anyorder::data {
 
-// Which stream a lane reads, and whether from its end to its begin.
-struct LanePlace {
-  int64_t stream = 0;
-  bool backward = false;
-
-  friend bool operator==(const LanePlace&, const LanePlace&) = default;
-};
-
-// The layout of a run: with `bidirectional`, lanes [0, n/2) read streams 0..n/2-1 forward and lanes
-// [n/2, n) the same streams backward; otherwise lane i reads stream i forward.
-// REQUIRES num_lanes >= 1, and even if bidirectional.
-std::vector<LanePlace> RunLayout(int64_t num_lanes, bool bidirectional);
-
 // A contiguous range of the corpus and the direction in which it is read.
 struct LaneStream {
   int64_t begin = 0;   // position of its first token in the corpus
@@ -45,10 +32,12 @@ struct LaneStream {
 // G this changes nothing. REQUIRES 0 <= stream <= num_streams < 2^32.
 int64_t StreamBegin(int64_t stream, int64_t num_streams, int64_t num_tokens, bool has_cells);
 
-// The streams of `layout`, whose num_streams is 1 + the largest stream in it, of a corpus of
-// num_tokens. All get the length of the shortest, so that lanes step together; a longer one, by one
-// token if there are no cells, loses its last tokens in the lane's direction.
-std::vector<LaneStream> PlaceLanes(int64_t num_tokens, const std::vector<LanePlace>& layout,
+// What the lanes of a run read of a corpus of num_tokens: with `bidirectional`, lanes [0, n/2) read
+// streams 0..n/2-1 forward and lanes [n/2, n) the same streams backward; otherwise lane i reads
+// stream i forward. All get the length of the shortest, so that lanes step together; a longer one,
+// by one token if there are no cells, loses its last tokens in the lane's direction.
+// REQUIRES num_lanes >= 1, and even if bidirectional.
+std::vector<LaneStream> PlaceLanes(int64_t num_tokens, int64_t num_lanes, bool bidirectional,
                                    bool has_cells);
 
 // A stream addressed in the lane's own order: position 0 is what the lane reads first, which for a

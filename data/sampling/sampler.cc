@@ -312,8 +312,9 @@ int64_t Sampler::MostLanes(const TextSource& text, const SamplingConfig& config,
   const int64_t lanes_per_stream = config.bidirectional ? 2 : 1;
   int64_t fitting = std::min(num_lanes, text.num_tokens() / need * lanes_per_stream);
   for (; fitting > 0; fitting -= lanes_per_stream) {
-    const std::vector<LanePlace> layout = RunLayout(fitting, config.bidirectional);
-    if (PlaceLanes(text.num_tokens(), layout, config.lane_cells)[0].length >= need) break;
+    const auto lanes =
+        PlaceLanes(text.num_tokens(), fitting, config.bidirectional, config.lane_cells);
+    if (lanes[0].length >= need) break;
   }
   return std::max<int64_t>(0, fitting);
 }
@@ -359,7 +360,7 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
   // More lanes than tokens cannot be placed.
   if (num_lanes > 2 * text.num_tokens()) return TooShort(text, config, kind, num_lanes);
   const std::vector<LaneStream> streams =
-      PlaceLanes(text.num_tokens(), RunLayout(num_lanes, config.bidirectional), config.lane_cells);
+      PlaceLanes(text.num_tokens(), num_lanes, config.bidirectional, config.lane_cells);
   if (streams[0].length < StreamNeed(config, kind)) return TooShort(text, config, kind, num_lanes);
   return std::make_unique<LaneSampler>(text, config, kind, seed, streams);
 }

@@ -13,18 +13,16 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Conformance item 3: the rows of the released data_utils.py, here 8 on 2 cores. Each core's second
-// half reads the streams of its first half backward.
+// Conformance item 3: the rows of the released data_utils.py, here 8. There 2 cores would have 4
+// each, the second half of which reads the streams of its first half backward: rows in other order.
 TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
   const MemoryText text = MemoryText::Random(40, 4, 1);
-  const std::vector<LanePlace> layout = {{0, false}, {1, false}, {0, true}, {1, true},
-                                         {2, false}, {3, false}, {2, true}, {3, true}};
-  const auto lanes = PlaceLanes(40, layout, false);
+  const auto lanes = PlaceLanes(40, 8, true, false);
   std::vector<std::vector<int32_t>> rows;
-  for (const LaneStream& lane : lanes) {
-    ASSERT_EQ(lane.length, 10);
+  for (const size_t lane : {0, 1, 4, 5, 2, 3, 6, 7}) {
+    ASSERT_EQ(lanes[lane].length, 10);
     std::vector<int32_t>& row = rows.emplace_back(10);
-    ASSERT_TRUE(LaneText(text, lane).ReadTokens(0, 10, row.data()).ok());
+    ASSERT_TRUE(LaneText(text, lanes[lane]).ReadTokens(0, 10, row.data()).ok());
   }
   const auto from = [](int32_t first, int32_t step) {
     std::vector<int32_t> ids;
@@ -35,25 +33,20 @@ TEST(LaneLayoutTest, PublishedRowsHoldTheTextAndItsReverse) {
                                 from(30, 1), from(29, -1), from(39, -1)));
 }
 
-TEST(LaneLayoutTest, RunReadsForwardInTheFirstHalfOfItsLanes) {
-  EXPECT_THAT(RunLayout(4, true), ElementsAre(LanePlace{0, false}, LanePlace{1, false},
-                                              LanePlace{0, true}, LanePlace{1, true}));
-  EXPECT_THAT(RunLayout(3, false),
-              ElementsAre(LanePlace{0, false}, LanePlace{1, false}, LanePlace{2, false}));
-}
-
 TEST(LaneLayoutTest, UnevenStreamsGetTheLengthOfTheShortest) {
-  const auto lanes = PlaceLanes(11, RunLayout(4, true), false);
+  const auto lanes = PlaceLanes(11, 4, true, false);
   // 11 tokens in two streams: [0, 5) and [5, 11). The second loses token 10 forward and token 5
   // backward.
   EXPECT_THAT(lanes, ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false},
                                  LaneStream{0, 5, true}, LaneStream{6, 5, true}));
+  EXPECT_THAT(PlaceLanes(11, 2, false, false),
+              ElementsAre(LaneStream{0, 5, false}, LaneStream{5, 5, false}));
 }
 
 // What a run of so many streams leaves out of N tokens.
 int64_t LeftOut(int64_t num_tokens, int64_t streams, bool has_cells) {
   int64_t read = 0;
-  for (const LaneStream& lane : PlaceLanes(num_tokens, RunLayout(streams, false), has_cells))
+  for (const LaneStream& lane : PlaceLanes(num_tokens, streams, false, has_cells))
     read += lane.length;
   return num_tokens - read;
 }
@@ -75,8 +68,7 @@ TEST(LaneLayoutTest, EvenStreamsHoldAllTokensButOneEachAtMost) {
 TEST(LaneLayoutTest, CellsCutWhereTheyAlwaysDid) {
   const int64_t tokens = 4096 * 1000 + 17;
   for (const int64_t n : {1, 2, 64, 4096}) {  // both cuts are the same
-    const std::vector<LanePlace> layout = RunLayout(2 * n, true);
-    EXPECT_EQ(PlaceLanes(tokens, layout, true), PlaceLanes(tokens, layout, false));
+    EXPECT_EQ(PlaceLanes(tokens, 2 * n, true, true), PlaceLanes(tokens, 2 * n, true, false));
   }
   // 320 streams of 12 or 13 cells of 1000 tokens; the last cells have one more.
   EXPECT_EQ(StreamBegin(7, 320, tokens, true), 89 * 1000);
