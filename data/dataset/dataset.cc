@@ -100,10 +100,7 @@ Dataset::Dataset(std::string directory, DatasetIndex index, ShardIndex shards,
 absl::StatusOr<std::unique_ptr<Dataset>> Dataset::Open(const std::string& directory,
                                                        const DatasetOptions& options) {
   ASSIGN_OR_RETURN(DatasetIndex index, ReadDatasetIndex(directory));
-  ASSIGN_OR_RETURN(const StoredFile tokenizer,
-                   StoredFile::Open(*options.fs, absl::StrCat(directory, "/", index.tokenizer.file),
-                                    index.tokenizer.bytes));
-  RETURN_IF_ERROR(tokenizer.CheckDigest(index.tokenizer.digest));
+  RETURN_IF_ERROR(StoredFile::OpenListed(*options.fs, directory, index.tokenizer).status());
   if (index.tokenizer_digest != TokenizerDigest(index.tokenizer.digest, index.declared)) {
     return DataLoss("'", directory, "/", kIndexFile, "': tokenizer_digest ", index.tokenizer_digest,
                     " is not that of '", index.tokenizer.file,
@@ -222,11 +219,7 @@ absl::Status Dataset::CheckShards(uint64_t most) const {
 
 absl::Status Dataset::Verify() const {
   if (index_.examples && index_.examples->origins) {
-    const DatasetFile& origins = *index_.examples->origins;
-    ASSIGN_OR_RETURN(
-        const StoredFile file,
-        StoredFile::Open(fs_, absl::StrCat(directory_, "/", origins.file), origins.bytes));
-    RETURN_IF_ERROR(file.CheckDigest(origins.digest));
+    RETURN_IF_ERROR(StoredFile::OpenListed(fs_, directory_, *index_.examples->origins).status());
   }
   return CheckEach(shard_index_.num_shards(), [&](uint64_t i) -> absl::Status {
     ASSIGN_OR_RETURN(const Shard shard, OpenShard(i));

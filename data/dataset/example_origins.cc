@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
@@ -96,16 +94,15 @@ ExampleOrigins::ExampleOrigins(std::string path, std::string text, const Example
 absl::StatusOr<std::unique_ptr<ExampleOrigins>> ExampleOrigins::Open(
     FileSystem& fs, const std::string& directory, const DatasetIndex& index,
     const ExampleSource& examples) {
-  const DatasetFile& entry = *index.examples->origins;
-  const std::string path = absl::StrCat(directory, "/", entry.file);
-  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.bytes));
-  RETURN_IF_ERROR(file.CheckDigest(entry.digest));
+  ASSIGN_OR_RETURN(const StoredFile file,
+                   StoredFile::OpenListed(fs, directory, *index.examples->origins));
   std::string text(file.size(), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, text.data(), text.size()));
-  std::unique_ptr<ExampleOrigins> origins(new ExampleOrigins(path, std::move(text), examples));
+  std::unique_ptr<ExampleOrigins> origins(
+      new ExampleOrigins(file.path(), std::move(text), examples));
   const size_t lines = origins->line_begins_.size() - 1;
   if (static_cast<int64_t>(lines) == examples.num_examples()) return origins;
-  return DataLoss("'", path, "' has ", lines, " lines for ", examples.num_examples(),
+  return DataLoss("'", file.path(), "' has ", lines, " lines for ", examples.num_examples(),
                   " examples; prepare the data again");
 }
 

@@ -3,8 +3,6 @@
 #include <bit>
 #include <cstring>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 
@@ -72,8 +70,7 @@ absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& d
                                             const DatasetIndex& index) {
   const DatasetFile& entry = index.shards;
   const uint64_t num_shards = index.num_shards();
-  ASSIGN_OR_RETURN(StoredFile file,
-                   StoredFile::Open(fs, absl::StrCat(directory, "/", entry.file), entry.bytes));
+  ASSIGN_OR_RETURN(StoredFile file, StoredFile::OpenListed(fs, directory, entry));
   Header header;
   const Header expected = HeaderFor(num_shards);
   if (entry.bytes != sizeof header + num_shards * kShardRecordBytes) {
@@ -81,7 +78,6 @@ absl::StatusOr<ShardIndex> ShardIndex::Open(FileSystem& fs, const std::string& d
                     " bytes, which are not the records of ", num_shards,
                     " shards; restore it or prepare the data again");
   }
-  RETURN_IF_ERROR(file.CheckDigest(entry.digest));
   RETURN_IF_ERROR(file.ReadAt(0, &header, sizeof header));
   if (std::memcmp(&header, &expected, sizeof header) != 0) {
     return DataLoss("'", file.path(), "' does not begin as the index of ", num_shards,

@@ -9,7 +9,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
-#include "core/base/digest.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 #include "data/dataset/stored_file.h"
@@ -56,21 +55,16 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
                                                                      const DatasetIndex& index,
                                                                      const TextSource& text) {
   const ExamplesEntry& entry = *index.examples;
-  const std::string path = absl::StrCat(directory, "/", entry.table.file);
-  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
+  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::OpenListed(fs, directory, entry.table));
   if (file.size() != ExampleTableBytes(index)) {
-    return DataLoss("'", path, "' has ", file.size(), " bytes, but ", entry.num_examples,
+    return DataLoss("'", file.path(), "' has ", file.size(), " bytes, but ", entry.num_examples,
                     " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(index),
                     "; prepare the data again");
   }
   std::string table(file.size(), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
-  if (DigestOf(table).Hex() != entry.table.digest) {
-    return DataLoss("'", path,
-                    "' is damaged: its digest is not that of dataset.json; "
-                    "restore it or prepare the data again");
-  }
-  std::unique_ptr<StoredExamples> examples(new StoredExamples(index, text, path, std::move(table)));
+  std::unique_ptr<StoredExamples> examples(
+      new StoredExamples(index, text, file.path(), std::move(table)));
   RETURN_IF_ERROR(examples->Check());
   return examples;
 }

@@ -28,6 +28,14 @@ absl::StatusOr<StoredFile> StoredFile::Open(FileSystem& fs, const std::string& p
                   kAdvice);
 }
 
+absl::StatusOr<StoredFile> StoredFile::OpenListed(FileSystem& fs, const std::string& directory,
+                                                  const DatasetFile& entry) {
+  ASSIGN_OR_RETURN(StoredFile file,
+                   Open(fs, absl::StrCat(directory, "/", entry.file), entry.bytes));
+  RETURN_IF_ERROR(file.CheckDigest(entry.digest));
+  return file;
+}
+
 absl::Status StoredFile::ReadAt(uint64_t offset, void* out, uint64_t bytes) const {
   ANYORDER_CHECK(offset <= bytes_ && bytes <= bytes_ - offset) << offset << " + " << bytes;
   const absl::Status status =

@@ -14,6 +14,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "data/dataset/dataset_index.h"
 
 namespace anyorder::data {
 
@@ -22,6 +23,9 @@ class StoredFile {
  public:
   // `bytes`: its length by the dataset's index. DataLoss if it is missing or has another length.
   static absl::StatusOr<StoredFile> Open(FileSystem& fs, const std::string& path, uint64_t bytes);
+  // Opens DIRECTORY's file of this entry in dataset.json, and compares its digest.
+  static absl::StatusOr<StoredFile> OpenListed(FileSystem& fs, const std::string& directory,
+                                               const DatasetFile& entry);
 
   const std::string& path() const { return path_; }
   uint64_t size() const { return bytes_; }
