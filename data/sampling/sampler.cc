@@ -118,12 +118,7 @@ class LaneSampler : public Sampler {
     sample.is_functional.resize(config_.seq_len);
     sample.word_starts.resize(config_.seq_len);
     RETURN_IF_ERROR(FillSegments(lane, begin, sample));
-    std::vector<uint8_t> word_starts = sample.word_starts;
-    if (kind_ == SampleKind::kPairs || config_.spans == SpanKind::kSubword) {
-      DrawMasks(word_starts, sample);
-    } else {
-      DrawUnits(word_starts, sample);
-    }
+    DrawTargets(sample);
     if (kind_ != SampleKind::kPairs) {
       RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
       sample.input_tokens = CorruptTokens(sample.tokens, sample.is_masked, config_,
@@ -175,47 +170,44 @@ class LaneSampler : public Sampler {
     return slots.AddText(pair.b_begin, pair.b_end, 1);
   }
 
-  // Spans are drawn in reading order of the text, so that they begin at word starts in backward
-  // lanes, too.
-  void DrawMasks(std::vector<uint8_t>& word_starts, TextSample& sample) const {
+  // In reading order of the text, so that spans and words begin at word starts in backward lanes,
+  // too.
+  void DrawTargets(TextSample& sample) const {
     RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
-    const int64_t half_len = config_.reuse_len;
-    sample.is_masked.reserve(config_.seq_len);
-    const int64_t targets = config_.NumTargets(kind_);
-    std::vector<uint8_t> functional(sample.is_functional);
-    for (const int64_t half : {0, 1}) {
-      const auto text_begin = word_starts.begin() + half * half_len;
-      const auto functional_begin = functional.begin() + half * half_len;
-      if (sample.backward) {
-        std::reverse(text_begin, text_begin + half_len);
-        std::reverse(functional_begin, functional_begin + half_len);
-      }
-      const HalfText text = {
-          .word_starts = absl::MakeConstSpan(&*text_begin, half_len),
-          .functional = absl::MakeConstSpan(&*functional_begin, half_len),
-      };
-      const int64_t goal = half == 0 ? targets - targets / 2 : targets / 2;
-      std::vector<uint8_t> mask = DrawSpanMask(text, goal, config_, span_lengths_, random);
-      if (sample.backward) std::reverse(mask.begin(), mask.end());
-      sample.is_masked.insert(sample.is_masked.end(), mask.begin(), mask.end());
-    }
-  }
-
-  // BERT's choice from the sequence as a whole; words, too, are those of the text in its reading
-  // order.
-  void DrawUnits(std::vector<uint8_t>& word_starts, TextSample& sample) const {
-    RandomStream random(seed_, RandomPurpose::kSpans, sample.step, sample.lane);
-    std::vector<uint8_t> functional(sample.is_functional);
+    const auto turn = [&](std::vector<uint8_t>& slots) {
+      if (sample.backward) std::reverse(slots.begin(), slots.end());
+    };
+    std::vector<uint8_t> word_starts = sample.word_starts;
+    std::vector<uint8_t> functional = sample.is_functional;
+    turn(word_starts);
+    turn(functional);
+    // BERT's choice is from the sequence as a whole.
     const int64_t goal = std::min<int64_t>(config_.MaskedTargets(config_.seq_len - sample.padding),
                                            std::count(functional.begin(), functional.end(), 0));
-    if (sample.backward) {
-      std::reverse(word_starts.begin(), word_starts.end());
-      std::reverse(functional.begin(), functional.end());
+    if (kind_ == SampleKind::kPairs || config_.spans == SpanKind::kSubword) {
+      sample.is_masked = DrawHalves({word_starts, functional}, sample.backward, random);
+    } else if (config_.spans == SpanKind::kNgram) {
+      sample.is_masked = DrawNgramMask(functional, config_, goal, random);
+    } else {
+      sample.is_masked = DrawUnitMask(word_starts, functional, config_.spans, goal, random);
     }
-    sample.is_masked = config_.spans == SpanKind::kNgram
-                           ? DrawNgramMask(functional, config_, goal, random)
-                           : DrawUnitMask(word_starts, functional, config_.spans, goal, random);
-    if (sample.backward) std::reverse(sample.is_masked.begin(), sample.is_masked.end());
+    turn(sample.is_masked);
+  }
+
+  // Spans of each half, that first which the lane reads first. `text` is both.
+  std::vector<uint8_t> DrawHalves(const HalfText& text, bool backward, RandomStream& random) const {
+    const auto half_len = static_cast<size_t>(config_.reuse_len);
+    const int64_t targets = config_.NumTargets(kind_);
+    std::vector<uint8_t> masks(2 * half_len);
+    for (const bool is_second : {false, true}) {
+      const size_t begin = is_second == backward ? 0 : half_len;
+      const HalfText half = {.word_starts = text.word_starts.subspan(begin, half_len),
+                             .functional = text.functional.subspan(begin, half_len)};
+      const int64_t goal = is_second ? targets / 2 : targets - targets / 2;
+      const auto mask = DrawSpanMask(half, goal, config_, span_lengths_, random);
+      std::copy(mask.begin(), mask.end(), masks.begin() + static_cast<ptrdiff_t>(begin));
+    }
+    return masks;
   }
 
   void DrawOrders(TextSample& sample) const {
@@ -339,22 +331,20 @@ absl::StatusOr<std::unique_ptr<Sampler>> Sampler::Create(const TextSource& text,
         "number of lanes ", num_lanes, " must be positive",
         config.bidirectional ? " and even, because sampling.bidirectional=true" : "");
   }
-  if (kind == SampleKind::kExamples && text.examples()->task() == ExampleTask::kSpans) {
-    ASSIGN_OR_RETURN(std::unique_ptr<PassageWindows> read,
-                     PassageWindows::Create(*text.examples(), config, windows));
-    const ExampleSource& examples = *read;
-    return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(read));
-  }
-  if (kind == SampleKind::kExamples && config.pack_examples) {
-    auto packed = std::make_unique<PackedExamples>(*text.examples());
-    RETURN_IF_ERROR(packed->Pack(config.seq_len));
-    const ExampleSource& examples = *packed;
-    return std::make_unique<ExampleSampler>(examples, seed, num_lanes, std::move(packed));
-  }
   if (kind == SampleKind::kExamples) {
-    const bool has_step_lengths =
-        text.examples()->task() == ExampleTask::kGeneration && config.any_order.is_padded_by_step();
-    return std::make_unique<ExampleSampler>(*text.examples(), seed, num_lanes, nullptr,
+    const ExampleSource& examples = *text.examples();
+    std::unique_ptr<const ExampleSource> made;
+    if (examples.task() == ExampleTask::kSpans) {
+      ASSIGN_OR_RETURN(made, PassageWindows::Create(examples, config, windows));
+    } else if (config.pack_examples) {
+      auto packed = std::make_unique<PackedExamples>(examples);
+      RETURN_IF_ERROR(packed->Pack(config.seq_len));
+      made = std::move(packed);
+    }
+    const bool has_step_lengths = made == nullptr && examples.task() == ExampleTask::kGeneration &&
+                                  config.any_order.is_padded_by_step();
+    const ExampleSource& read = made == nullptr ? examples : *made;
+    return std::make_unique<ExampleSampler>(read, seed, num_lanes, std::move(made),
                                             has_step_lengths);
   }
   // More lanes than tokens cannot be placed.
