@@ -11,55 +11,31 @@ constexpr char32_t kCapitalSigma = 0x3A3;
 constexpr char32_t kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalDottedI = 0x130;
 
-utf8proc_category_t CategoryOf(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+// Whether its general category is one of these.
+template <typename... Categories>
+bool IsOneOf(char32_t c, Categories... categories) {
+  const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
+  return ((category == categories) || ...);
 }
 
 bool IsIn(char32_t c, char32_t first, char32_t last) { return c >= first && c <= last; }
 
 // Unicode's property Cased; of the characters that are case-ignorable, too, it does not matter.
 bool IsCased(char32_t c) {
-  switch (CategoryOf(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT: return true;
-    default:
-      return c == 0xAA || c == 0xBA || IsIn(c, 0x2160, 0x217F) || IsIn(c, 0x24B6, 0x24E9) ||
-             IsIn(c, 0x1F130, 0x1F149) || IsIn(c, 0x1F150, 0x1F169) || IsIn(c, 0x1F170, 0x1F189);
-  }
+  return IsOneOf(c, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LT) ||
+         c == 0xAA || c == 0xBA || IsIn(c, 0x2160, 0x217F) || IsIn(c, 0x24B6, 0x24E9) ||
+         IsIn(c, 0x1F130, 0x1F149) || IsIn(c, 0x1F150, 0x1F169) || IsIn(c, 0x1F170, 0x1F189);
 }
 
 // Unicode's property Case_Ignorable: marks, modifiers, format characters, and what may stand inside
 // a word.
 bool IsCaseIgnorable(char32_t c) {
-  switch (CategoryOf(c)) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_CF:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_SK: return true;
-    default: break;
-  }
-  switch (c) {
-    case '\'':
-    case '.':
-    case ':':
-    case 0xB7:
-    case 0x387:
-    case 0x55F:
-    case 0x5F4:
-    case 0x2018:
-    case 0x2019:
-    case 0x2024:
-    case 0x2027:
-    case 0xFE13:
-    case 0xFE52:
-    case 0xFE55:
-    case 0xFF07:
-    case 0xFF0E:
-    case 0xFF1A: return true;
-    default: return false;
-  }
+  constexpr std::u32string_view kInWords =
+      U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
+  if (IsOneOf(c, UTF8PROC_CATEGORY_PO, UTF8PROC_CATEGORY_PI, UTF8PROC_CATEGORY_PF))
+    return kInWords.find(c) != kInWords.npos;
+  return IsOneOf(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME, UTF8PROC_CATEGORY_CF,
+                 UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_SK);
 }
 
 // Whether the next character that is not case-ignorable is cased.
@@ -99,17 +75,9 @@ void AppendUtf8(char32_t code_point, std::string& out) {
 }
 
 bool IsWordCharacter(char32_t c) {
-  switch (CategoryOf(c)) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_NO: return true;
-    default: return c == '_';
-  }
+  return c == '_' || IsOneOf(c, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LL, UTF8PROC_CATEGORY_LT,
+                             UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_LO, UTF8PROC_CATEGORY_ND,
+                             UTF8PROC_CATEGORY_NL, UTF8PROC_CATEGORY_NO);
 }
 
 // A sigma is final if it follows a cased character and precedes none, with case-ignorable ones on
