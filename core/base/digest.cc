@@ -1,16 +1,10 @@
 #include "core/base/digest.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstdio>
-
-#include "core/base/status.h"
-#include "core/base/unique_fd.h"
 
 namespace anyorder {
 namespace {
@@ -66,19 +60,6 @@ Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes) {
   StreamingDigest digest;
   for (const ByteRange& range : RangesOutside(file.size(), std::move(holes)))
     digest.Update(file.substr(range.offset, range.bytes));
-  return digest.Value();
-}
-
-absl::StatusOr<Digest128> DigestOfFile(const std::string& path) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus("open", path);
-  StreamingDigest digest;
-  std::vector<char> buffer(1 << 20);
-  ssize_t got = 0;
-  while ((got = ::read(fd.get(), buffer.data(), buffer.size())) > 0) {
-    digest.Update({buffer.data(), static_cast<size_t>(got)});
-  }
-  if (got < 0) return ErrnoStatus("read", path);
   return digest.Value();
 }
 

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace anyorder {
@@ -58,8 +57,5 @@ std::vector<ByteRange> RangesOutside(uint64_t bytes, std::vector<ByteRange> hole
 
 // DigestOf what of `file` lies outside `holes`.
 Digest128 DigestOutside(absl::string_view file, std::vector<ByteRange> holes);
-
-// DigestOf the file's content. Errors: those of open and read.
-absl::StatusOr<Digest128> DigestOfFile(const std::string& path);
 
 }  // namespace anyorder

@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "absl/strings/string_view.h"
 
@@ -48,25 +49,15 @@ struct BFloat16 {
 };
 static_assert(sizeof(BFloat16) == 2);
 
-template <DType dtype>
-struct DTypeIs {
-  static constexpr DType kValue = dtype;
-};
 template <typename T>
-struct DTypeOf;
-template <>
-struct DTypeOf<double> : DTypeIs<DType::kFloat64> {};
-template <>
-struct DTypeOf<float> : DTypeIs<DType::kFloat32> {};
-template <>
-struct DTypeOf<BFloat16> : DTypeIs<DType::kBFloat16> {};
-template <>
-struct DTypeOf<int64_t> : DTypeIs<DType::kInt64> {};
-template <>
-struct DTypeOf<int32_t> : DTypeIs<DType::kInt32> {};
-template <>
-struct DTypeOf<uint16_t> : DTypeIs<DType::kUint16> {};
-template <>
-struct DTypeOf<uint8_t> : DTypeIs<DType::kUint8> {};
+constexpr DType DTypeOf() {
+  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
+  if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
+  if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
+  if constexpr (std::is_same_v<T, int64_t>) return DType::kInt64;
+  if constexpr (std::is_same_v<T, int32_t>) return DType::kInt32;
+  if constexpr (std::is_same_v<T, uint16_t>) return DType::kUint16;
+  if constexpr (std::is_same_v<T, uint8_t>) return DType::kUint8;
+}
 
 }  // namespace anyorder

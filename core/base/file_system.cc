@@ -272,14 +272,14 @@ absl::Status AtomicFile::Flush() {
   return absl::OkStatus();
 }
 
-absl::Status AtomicFile::Commit() {
+absl::Status AtomicFile::Commit(bool is_durable) {
   if (!buffer_.empty()) RETURN_IF_ERROR(Flush());
-  RETURN_IF_ERROR(file_->SyncData());
+  if (is_durable) RETURN_IF_ERROR(file_->SyncData());
   // Some file systems report a failed write only here.
   RETURN_IF_ERROR(file_->Close());
   RETURN_IF_ERROR(fs_->Rename(path_ + ".tmp", path_));
   is_renamed_ = true;
-  return fs_->SyncDirectory(ParentPath(path_));
+  return is_durable ? fs_->SyncDirectory(ParentPath(path_)) : absl::OkStatus();
 }
 
 absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
@@ -294,15 +294,10 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 }
 
 absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
-  FileSystem* const fs = FileSystem::Posix();
-  const std::string temporary = path + ".tmp";
-  const absl::Status removed = fs->RemoveFile(temporary);
-  if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file,
-                   fs->CreateNew(temporary, /*large=*/false));
-  RETURN_IF_ERROR(file->WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
-  RETURN_IF_ERROR(file->Close());
-  return fs->Rename(temporary, path);
+  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
+                   AtomicFile::Create(FileSystem::Posix(), path));
+  RETURN_IF_ERROR(file->Append(content));
+  return file->Commit(/*is_durable=*/false);
 }
 
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {

@@ -110,7 +110,8 @@ class AtomicFile {
   absl::Status Append(absl::string_view bytes);
   // Bytes appended so far.
   int64_t size() const { return flushed_ + static_cast<int64_t>(buffer_.size()); }
-  absl::Status Commit();
+  // Not durable: nothing is synced (ReplaceFile).
+  absl::Status Commit(bool is_durable = true);
 
  private:
   AtomicFile(FileSystem* fs, const std::string& path, std::unique_ptr<WritableFile> file)

@@ -59,7 +59,7 @@ class BasicTensorView {
       : data_(data), dtype_(dtype), shape_(shape) {}
   template <typename T>
   BasicTensorView(T* data, Shape shape)
-      : data_(data), dtype_(DTypeOf<std::remove_const_t<T>>::kValue), shape_(shape) {}
+      : data_(data), dtype_(DTypeOf<std::remove_const_t<T>>()), shape_(shape) {}
 
   // A mutable view converts to a read-only one.
   operator BasicTensorView<const void>() const {  // NOLINT(google-explicit-constructor)
@@ -76,7 +76,7 @@ class BasicTensorView {
 
   template <typename T>
   Element<T>* data() const {
-    ANYORDER_CHECK(dtype_ == DTypeOf<T>::kValue) << "tensor holds " << Name(dtype_);
+    ANYORDER_CHECK(dtype_ == DTypeOf<T>()) << "tensor holds " << Name(dtype_);
     return static_cast<Element<T>*>(data_);
   }
 

@@ -36,7 +36,7 @@ void Run(const GemmArgs& args) {
   for (int64_t i = 0; i < args.batch.count; ++i) {
     const GemmArgs product = ProductOf(args, i);
     WithStorage(args.a.dtype(), [&]<typename T>() {
-      if (args.c.dtype() == DTypeOf<T>::kValue)
+      if (args.c.dtype() == DTypeOf<T>())
         GemmOf<T, T>(product, size);
       else
         GemmOf<T, GradientOf<T>>(product, size);

@@ -106,17 +106,17 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
   const ImportedRun run(run_dir);
   const std::string tokenizer = run.tokenizer();
   if (tokenizer.empty()) return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
-  ASSIGN_OR_RETURN(const Digest128 digest, DigestOfFile(tokenizer));
+  ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(tokenizer));
+  const std::string digest = DigestOf(bytes).Hex();
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");
   const bool is_known_case =
       known.empty() || prepared == dataset.settings.end() || prepared->second == known;
   std::string difference;
   // A mask, or rows, may be declared besides what the tokenizer's file has.
-  if (digest.Hex() != dataset.tokenizer_digest && digest.Hex() != dataset.tokenizer.digest) {
-    difference =
-        absl::StrCat("was made with tokenizer ", dataset.tokenizer_digest,
-                     " but the imported weights belong to ", tokenizer, ", ", digest.Hex());
+  if (digest != dataset.tokenizer_digest && digest != dataset.tokenizer.digest) {
+    difference = absl::StrCat("was made with tokenizer ", dataset.tokenizer_digest,
+                              " but the imported weights belong to ", tokenizer, ", ", digest);
   } else if (!is_known_case) {
     difference = absl::StrCat("is ", prepared->second, " but the imported weights are ", known,
                               " (do_lower_case in ", run.directory, "/tokenizer_config.json)");

@@ -118,7 +118,7 @@ struct BenchOptions {
 
 template <typename T>
 void Run(const AttentionCase& c, const BenchOptions& options) {
-  const double peak = Peak(DTypeOf<T>::kValue);
+  const double peak = Peak(DTypeOf<T>());
   AttentionData<T, float> data = MakeData<T, float>(c, 1);
   data.Poison(cpu::CpuAttentionBackwardWorkspaceBytes(data.shape));
   const AttentionForwardArgs forward = data.Forward();
@@ -134,7 +134,7 @@ void Run(const AttentionCase& c, const BenchOptions& options) {
         "\"processor_ms\": %.2f, \"gflops\": %.1f, \"gflops_per_core\": %.1f, "
         "\"peak_per_core\": %.1f, \"percent_of_peak\": %.1f}\n",
         direction, c.name, s.batch_size, s.num_heads, s.head_dim, s.content_rows, s.query_rows,
-        s.num_keys, s.num_distances, Name(DTypeOf<T>::kValue), c.dropout_rate, options.num_threads,
+        s.num_keys, s.num_distances, Name(DTypeOf<T>()), c.dropout_rate, options.num_threads,
         time.wall * 1e3, time.processor * 1e3, gflops, per_core, peak, 100 * per_core / peak);
   };
   cpu::CpuAttentionForward(forward, options.num_threads);

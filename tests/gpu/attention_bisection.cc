@@ -259,7 +259,7 @@ struct Exact {
       : results(kernels::testing::RunReference(kernels::testing::InDouble(data),
                                                backward || std::is_same_v<T, float>)) {
     if constexpr (std::is_same_v<T, float>) {
-      bounds = kernels::testing::AttentionErrorAnalysis(results, DTypeOf<T>::kValue).bounds();
+      bounds = kernels::testing::AttentionErrorAnalysis(results, DTypeOf<T>()).bounds();
       kernels::testing::VisitPairs(bounds, rms, [](const auto& bound, auto& mean) {
         double sum = 0;
         for (const double x : bound) sum += x * x;
@@ -320,7 +320,7 @@ class SwitchRun {
     return tensors;
   }
   void RunBackward(const AttentionData<double, double>& exact) {
-    data_.Poison(device_.AttentionBackwardWorkspaceBytes(data_.shape, DTypeOf<T>::kValue));
+    data_.Poison(device_.AttentionBackwardWorkspaceBytes(data_.shape, DTypeOf<T>()));
     const auto round = [](const std::vector<double>& from, auto* to) {
       using Element = std::decay_t<decltype((*to)[0])>;
       std::transform(from.begin(), from.end(), to->begin(),

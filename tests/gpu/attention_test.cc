@@ -19,7 +19,7 @@ class AttentionTest : public ::testing::Test {
  protected:
   template <typename T>
   void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
-    SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)));
+    SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>())));
     ExpectCloseAgreement(MakeData<T, float>(c, seed),
                          [this](auto* data) { RunOn(*device_, data); });
   }

@@ -242,7 +242,7 @@ class AttentionErrorAnalysis {
 // Both passes on a backend that takes host memory; without `backward` the first alone.
 template <typename T, typename G>
 void RunOn(Backend& backend, AttentionData<T, G>* data, bool backward = true) {
-  data->Poison(backend.AttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>::kValue));
+  data->Poison(backend.AttentionBackwardWorkspaceBytes(data->shape, DTypeOf<T>()));
   backend.AttentionForward(data->Forward(), {});
   if (backward) backend.AttentionBackward(data->Backward(), {});
 }
@@ -268,7 +268,7 @@ void ExpectResultsWithin(const AttentionData<T, float>& data,
 template <typename T, typename Run>
 void ExpectAgreement(AttentionData<T, float> data, Run run) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, DTypeOf<T>::kValue);
+  const AttentionErrorAnalysis analysis(exact, DTypeOf<T>());
   run(&data);
   ExpectResultsWithin(data, exact, analysis.bounds());
 }

@@ -52,7 +52,7 @@ void ExpectNanWhereExpected(const char* name, const std::vector<T>& actual,
 template <typename T>
 void ExpectSpreadsLikeTheReference(Backend& backend, AttentionData<T, float> data) {
   const AttentionData<double, double> exact = testing::RunReference(testing::InDouble(data));
-  const testing::AttentionErrorAnalysis analysis(exact, DTypeOf<T>::kValue);
+  const testing::AttentionErrorAnalysis analysis(exact, DTypeOf<T>());
   testing::RunOn(backend, &data);
   ExpectSameKind("lse", data.lse, exact.lse, analysis.bounds().lse);
   ExpectSameKind("out", data.out, exact.out, analysis.bounds().out);

@@ -98,7 +98,7 @@ inline MeasuredRounding MeasureRounding(const AttentionData<double, double>& exa
 template <typename T, typename Run>
 void ExpectCloseAgreement(AttentionData<T, float> data, Run run) {
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  AttentionBounds bounds = AttentionErrorAnalysis(exact, DTypeOf<T>::kValue).bounds();
+  AttentionBounds bounds = AttentionErrorAnalysis(exact, DTypeOf<T>()).bounds();
   if constexpr (std::is_same_v<T, BFloat16>) {
     const MeasuredRounding measured = MeasureRounding(exact);
     VisitPairs(bounds, measured.bounds, [](auto& bound, const auto& other) {

@@ -34,10 +34,10 @@ template <typename T>
 void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
   AttentionData<T, float> data = MakeData<T, float>(c, seed);
   const AttentionData<double, double> exact = RunReference(InDouble(data));
-  const AttentionErrorAnalysis analysis(exact, DTypeOf<T>::kValue);
+  const AttentionErrorAnalysis analysis(exact, DTypeOf<T>());
   const AttentionBounds& bounds = analysis.bounds();
   for (const std::string& isa : Isas()) {
-    SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)) + ", " + isa);
+    SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>())) + ", " + isa);
     cpu::ForceAttentionIsa(isa);
     RunCpu(&data, 1);
     ExpectResultsWithin(data, exact, bounds);

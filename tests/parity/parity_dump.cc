@@ -44,7 +44,7 @@ class TensorDump {
   void Add(int64_t step, absl::string_view name, const Shape& shape, const std::vector<T>& values) {
     const char* const bytes = reinterpret_cast<const char*>(values.data());
     Entry& entry = entries_.emplace_back();
-    entry.layout = {absl::StrCat(step, ".", name), DTypeOf<T>::kValue, shape};
+    entry.layout = {absl::StrCat(step, ".", name), DTypeOf<T>(), shape};
     entry.bytes.assign(bytes, bytes + shape.num_elements() * sizeof(T));
   }
 

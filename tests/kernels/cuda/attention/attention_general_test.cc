@@ -22,7 +22,7 @@ void ExpectAgrees(AttentionData<T, float> data, uint64_t schedule) {
 
 template <typename T>
 void ExpectAgrees(const AttentionCase& c, uint64_t seed) {
-  SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>::kValue)));
+  SCOPED_TRACE(c.name + ", " + std::string(Name(DTypeOf<T>())));
   ExpectAgrees(MakeData<T, float>(c, seed), seed);
 }
 
@@ -136,7 +136,7 @@ void ExpectSameBits(const AttentionCase& c) {
   for (const uint64_t schedule : {5, 6, 7, 8})
     EXPECT_TRUE(BitsOf<T>(c, schedule, kOneGroup) == bits) << schedule;
   // A lane's and head's scores: 70 + 11 or 12 rows of 128 slots, twice.
-  const int64_t lane = 2 * cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>::kValue);
+  const int64_t lane = 2 * cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>());
   for (const int64_t most_bytes : {int64_t{1}, lane / 2, lane, 4 * lane})
     EXPECT_TRUE(BitsOf<T>(c, 0, most_bytes) == bits) << most_bytes;
 }
@@ -156,7 +156,7 @@ void ExpectSameBitsOfSharedKeys(int64_t head_dim) {
   c.dropout_rate = 0.1;
   const std::string bits = BitsOf<T>(c, 0, kOneGroup);
   EXPECT_TRUE(BitsOf<T>(c, 5, kOneGroup) == bits);
-  const int64_t head = cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>::kValue);
+  const int64_t head = cuda::GroupSizes::ScoreBytes(c.shape, DTypeOf<T>());
   for (const int64_t heads : {1, 2, 3, 5, 6})
     EXPECT_TRUE(BitsOf<T>(c, 6, heads * head) == bits) << heads;
 }

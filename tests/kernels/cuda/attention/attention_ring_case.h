@@ -26,7 +26,7 @@ void RunEmulated(AttentionData<T, float>* data, uint64_t schedule, int64_t most_
                  const AttentionPlan* plan = nullptr) {
   std::vector<float> scratch(cuda::AttentionScratchElements(data->shape),
                              std::numeric_limits<float>::quiet_NaN());
-  data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>::kValue, most_bytes));
+  data->Poison(cuda::AttentionBackwardBytesWithin(data->shape, DTypeOf<T>(), most_bytes));
   cuda::emulation::SetSchedule({schedule});
   AttentionForwardArgs forward = data->Forward();
   forward.in.plan = plan;
