@@ -3,8 +3,8 @@
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
-#include <algorithm>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <sstream>
 #include <system_error>
@@ -26,17 +26,13 @@
 namespace anyorder {
 namespace {
 
-std::string Suggestion(absl::string_view word, const std::vector<std::string>& known) {
-  const std::string nearest = NearestName(word, known);
-  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
-}
-
-std::vector<std::string> SectionNames() {
+std::string SuggestSection(absl::string_view word) {
   std::vector<std::string> names;
   RunConfig config;
   auto visit = [&names](const char* section, auto&&...) { names.emplace_back(section); };
   RunConfig::VisitSections(config, visit);
-  return names;
+  const std::string nearest = NearestName(word, names);
+  return nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?");
 }
 
 std::string Describe(const toml::node& node) {
@@ -61,12 +57,9 @@ std::string ListText(absl::string_view list) {
 // False if `node` does not hold a T.
 template <typename T>
 bool ReadNode(const toml::node& node, T& value, bool is_list) {
-  if constexpr (std::is_same_v<T, double>) {
-    if (!node.is_floating_point() && !node.is_integer()) return false;
-    value = *node.value<double>();
-  } else if constexpr (std::is_same_v<T, int64_t>) {
+  if constexpr (std::is_same_v<T, double> || std::is_same_v<T, int64_t>) {
     // 1e4 is a whole number, too.
-    const std::optional<int64_t> number = node.value<int64_t>();
+    const std::optional<T> number = node.value<T>();
     if (!node.is_number() || !number) return false;
     value = *number;
   } else if constexpr (std::is_same_v<T, bool>) {
@@ -186,40 +179,6 @@ class SectionReader {
   FaultList& faults_;
 };
 
-// The faults of a configuration, each with where it came from: a fault that appears when an
-// override is applied is blamed on that override.
-class Blame {
- public:
-  Blame(const std::string& path, const RunConfig& config) { Note(config, path); }
-
-  void AfterOverride(const std::string& assignment, const RunConfig& config) {
-    Note(config, absl::StrCat("--set ", assignment));
-  }
-  absl::Status ToStatus() const {
-    FaultList list;
-    for (size_t i = 0; i < faults_.size(); ++i) {
-      const bool goes_on = i > 0 && origins_[i] == origins_[i - 1];
-      list.Add(goes_on ? faults_[i] : absl::StrCat(origins_[i], ": ", faults_[i]));
-    }
-    return list.ToStatus();
-  }
-
- private:
-  void Note(const RunConfig& config, const std::string& origin) {
-    std::vector<std::string> faults = config.Validate().faults();
-    std::vector<std::string> origins;
-    for (const std::string& fault : faults) {
-      const auto before = std::find(faults_.begin(), faults_.end(), fault);
-      origins.push_back(before == faults_.end() ? origin : origins_[before - faults_.begin()]);
-    }
-    faults_ = std::move(faults);
-    origins_ = std::move(origins);
-  }
-
-  std::vector<std::string> faults_;
-  std::vector<std::string> origins_;  // of each
-};
-
 }  // namespace
 
 absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path,
@@ -240,7 +199,7 @@ absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_vi
     if (reader.ReadSection(name, node)) continue;
     const std::string text =
         node.is_table()
-            ? absl::StrCat("unknown section '", name, "'", Suggestion(name, SectionNames()))
+            ? absl::StrCat("unknown section '", name, "'", SuggestSection(name))
             : absl::StrCat("key '", name, "' is in no section", SuggestConfigKey("", name));
     reader.Add(node, text);
   }
@@ -284,12 +243,26 @@ absl::Status ApplyOverride(absl::string_view assignment, RunConfig& config) {
 
 absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std::string& origin,
                             RunConfig& config) {
-  Blame blame(origin, config);
+  // Where each fault came from: one that appears with an override is blamed on that.
+  std::map<std::string, std::string> origins;
+  const auto blame = [&](const std::string& newest) {
+    std::map<std::string, std::string> now;
+    for (const std::string& fault : config.Validate().faults())
+      now[fault] = origins.count(fault) > 0 ? origins[fault] : newest;
+    origins = std::move(now);
+  };
+  blame(origin);
   for (const std::string& assignment : overrides) {
     RETURN_IF_ERROR(ApplyOverride(assignment, config));
-    blame.AfterOverride(assignment, config);
+    blame(absl::StrCat("--set ", assignment));
   }
-  return blame.ToStatus();
+  FaultList faults;
+  std::string last;
+  for (const std::string& fault : config.Validate().faults()) {
+    const bool goes_on = std::exchange(last, origins[fault]) == origins[fault];
+    faults.Add(goes_on ? fault : absl::StrCat(last, ": ", fault));
+  }
+  return faults.ToStatus();
 }
 
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
