@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 
@@ -31,8 +33,29 @@ std::string ExpectedType() {
   }
 }
 
-std::string FormatDouble(double value);
-std::string QuoteString(absl::string_view value);
+// The fewest digits that read back as the same number.
+inline std::string FormatDouble(double value) {
+  std::string text;
+  for (int digits = 1; digits <= 17; ++digits) {
+    text = absl::StrFormat("%.*g", digits, value);
+    if (std::strtod(text.c_str(), nullptr) == value) break;
+  }
+  // TOML tells floats from integers by their look.
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+inline std::string QuoteString(absl::string_view value) {
+  std::string text = "\"";
+  for (const char c : value) {
+    if (c == '"' || c == '\\') text += '\\';
+    if (static_cast<unsigned char>(c) < 0x20) {
+      absl::StrAppendFormat(&text, "\\u%04x", static_cast<unsigned char>(c));
+    } else {
+      text += c;
+    }
+  }
+  return text + "\"";
+}
 
 template <typename T>
 std::string Format(const T& value) {
