@@ -363,12 +363,12 @@ absl::Status Trainer::LoadOtherRunsWeights() {
       communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_, dataset_->index())));
   const dist::Range owned = state_->optimizer().owned();
   const absl::Status loaded = LoadTogether(start.checkpoint->step(), [&](const auto& progress) {
-    return EditInPieces(state_->optimizer().master(), *backend_,
-                        [&](int64_t begin, int64_t end, void* data) -> absl::Status {
-                          RETURN_IF_ERROR(progress(end - begin));
-                          return ReadTransferred(start.weights, start.plan, owned.begin + begin,
-                                                 owned.begin + end, static_cast<float*>(data));
-                        });
+    const auto read = [&](int64_t begin, int64_t end, void* data) -> absl::Status {
+      RETURN_IF_ERROR(progress(end - begin));
+      return ReadTransferred(start.weights, start.plan, owned.begin + begin, owned.begin + end,
+                             static_cast<float*>(data));
+    };
+    return WriteInPieces(state_->optimizer().master(), *backend_, read, /*keeps=*/true);
   });
   if (ckpt::IsDamage(loaded)) {
     return DataLoss("train.init_from '", start.checkpoint->directory(),

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
 #include "core/base/status.h"
+#include "core/network/tensors/host_copy.h"
 #include "core/objective/finetuning.h"
 #include "core/objective/lane_frame.h"
 
@@ -19,18 +21,6 @@ int64_t RoundedSlots(int64_t slots, int64_t most) {
   int64_t rounded = kLeast;
   while (rounded < slots) rounded += std::max(kLeast, rounded / 4);
   return std::min(rounded, most);
-}
-
-std::vector<float> ToFloat(const std::vector<char>& bytes, DType dtype) {
-  const auto convert = [&](auto* values) {
-    std::vector<float> converted(bytes.size() / sizeof(*values));
-    for (size_t i = 0; i < converted.size(); ++i) converted[i] = static_cast<float>(values[i]);
-    return converted;
-  };
-  const void* data = bytes.data();
-  if (dtype == DType::kFloat64) return convert(static_cast<const double*>(data));
-  if (dtype == DType::kBFloat16) return convert(static_cast<const BFloat16*>(data));
-  return convert(static_cast<const float*>(data));
 }
 
 }  // namespace
@@ -134,17 +124,15 @@ absl::Status TokenEncoder::EncodeBatch(const std::vector<std::vector<int32_t>>& 
     FillLane(texts[chosen[std::min(static_cast<size_t>(b), chosen.size() - 1)]], b, batch);
   network.Run(batch, weights_, nullptr);
   const ConstTensorView output = network.activations().output;
-  const int64_t row_bytes = dim() * SizeOf(output.dtype());
+  HostCopy copied;
   for (size_t n = 0; n < chosen.size(); ++n) {
     const int64_t tokens = TokensOf(texts[chosen[n]]);
-    std::vector<char> bytes(static_cast<size_t>(tokens * row_bytes));
     const int64_t row = ContentRow(batch.shape, static_cast<int64_t>(n)) + first_token_;
-    if (tokens > 0) {
-      backend_.CopyToHost(static_cast<const char*>(output.raw()) + row * row_bytes, bytes.data(),
-                          tokens * row_bytes, {});
-      backend_.Synchronize({});
-    }
-    RETURN_IF_ERROR(take(chosen[n], ToFloat(bytes, output.dtype())));
+    if (tokens > 0) copied.Fetch(output.Slice(row * dim(), {tokens, dim()}), backend_, {});
+    backend_.Synchronize({});
+    std::vector<float> states(static_cast<size_t>(tokens * dim()));
+    for (int64_t i = 0; i < tokens * dim(); ++i) states[i] = static_cast<float>(copied.At(i));
+    RETURN_IF_ERROR(take(chosen[n], std::move(states)));
   }
   return absl::OkStatus();
 }

@@ -32,12 +32,6 @@ absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
       " was committed, but no checkpoint is there; restore it, or use another run directory");
 }
 
-absl::StatusOr<int64_t> CommittedStep(const std::string& run_dir) {
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                   ReadLedger(RunDirectory(run_dir).ledger));
-  return Summarize(records).committed_step;
-}
-
 template <typename State, typename Visitor>
 void VisitAnomaly(State& state, Visitor&& visit) {
   visit("trained_steps", state.trained_steps);
@@ -84,8 +78,7 @@ std::vector<LaneRestart> ParseLaneRestarts(const OrderedJson& json) {
   const OrderedJson* const all = FindMember(json, "lane_restarts", &OrderedJson::is_array);
   if (all == nullptr) return restarts;
   for (const OrderedJson& one : *all) {
-    if (one.is_array() && one.size() == 2 && one[0].is_number_integer() &&
-        one[1].is_number_integer())
+    if (one.size() == 2 && Holds<std::vector<int64_t>>(one))
       restarts.push_back({one[0].get<int64_t>(), one[1].get<int64_t>()});
   }
   return restarts;
@@ -111,7 +104,9 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
 
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
-  ASSIGN_OR_RETURN(const int64_t committed, CommittedStep(run_dir));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
+                   ReadLedger(RunDirectory(run_dir).ledger));
+  const int64_t committed = Summarize(records).committed_step;
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
     return AlreadyExists("'", run_dir,
                          "' already has checkpoints and --resume never would mix two runs; "
@@ -119,8 +114,6 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   }
   if (!found.empty() || mode == ResumeMode::kNever) return absl::OkStatus();
   // After a divergence a start that died before it trained may have set all aside.
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                   ReadLedger(RunDirectory(run_dir).ledger));
   if (committed >= 0 && FindDivergedStop(records) == nullptr)
     return CheckpointsLost(run_dir, committed);
   return mode == ResumeMode::kRequired ? NothingToResume(run_dir) : absl::OkStatus();
@@ -289,10 +282,9 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths) {
   RunProgress progress;
   ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
-  for (const int64_t step : found)
-    progress.checkpoint_step = std::max(progress.checkpoint_step, step);
   ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
-  progress.checkpoint_step = std::max(progress.checkpoint_step, Summarize(records).committed_step);
+  progress.checkpoint_step =
+      std::max(found.empty() ? -1 : found.front(), Summarize(records).committed_step);
   progress.has_trained = std::any_of(
       records.begin(), records.end(),
       [](const LedgerRecord& record) { return record.As<ledger::Trained>() != nullptr; });
@@ -344,22 +336,18 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   return DifferingLines(started, now);
 }
 
-absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed) {
-  const absl::Status same = CheckSameRun(started, now);
-  if (same.ok()) return same;
-  const absl::Status rest = ScheduleChange(started, now).status();
-  if (is_allowed) return rest;
-  if (!rest.ok()) return same;
-  return InvalidArgument(same.message(),
-                         ", or change the schedule of this one with --allow-schedule-change");
-}
-
 absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
                              const RunProgress& progress, bool is_schedule_allowed,
                              const std::string& run_dir) {
   if (!progress.is_settled())
     return progress.checkpoint_step < 0 ? absl::OkStatus() : CheckSameFunction(started, now);
-  RETURN_IF_ERROR(CheckMayGoOn(started, now, is_schedule_allowed));
+  if (const absl::Status same = CheckSameRun(started, now); !same.ok()) {
+    const absl::Status rest = ScheduleChange(started, now).status();
+    if (rest.ok() && !is_schedule_allowed)
+      return InvalidArgument(same.message(),
+                             ", or change the schedule of this one with --allow-schedule-change");
+    if (!rest.ok()) return is_schedule_allowed ? rest : same;
+  }
   return CheckEndsAfter(now, progress.checkpoint_step, run_dir);
 }
 

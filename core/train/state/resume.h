@@ -130,13 +130,10 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 // kept by lane.
 absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now);
 
-// CheckSameRun, except that `is_allowed` lets the schedule differ; without it the error names the
-// flag.
-absl::Status CheckMayGoOn(const RunConfig& started, const RunConfig& now, bool is_allowed);
-
-// Whether a start with `now` may replace `started` in a run that has come so far: CheckMayGoOn and
+// Whether a start with `now` may replace `started` in a run that has come so far: CheckSameRun and
 // CheckEndsAfter once the configuration is settled, CheckSameFunction where only weights are there,
-// and anything before.
+// and anything before. `is_schedule_allowed` lets the schedule of a settled one differ; without it
+// the error names the flag.
 absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
                              const RunProgress& progress, bool is_schedule_allowed,
                              const std::string& run_dir);

@@ -1,6 +1,7 @@
 #include "core/train/state/training_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -17,18 +18,6 @@ namespace anyorder {
 
 namespace {
 
-// Of bf16 or fp32, in the host's memory.
-bool AllFinite(ConstTensorView x) {
-  // All bits of the exponent set: infinite or not a number.
-  const auto all_finite = [&x](const auto* bits, auto exponent) {
-    return std::none_of(bits, bits + x.num_elements(),
-                        [exponent](auto value) { return (value & exponent) == exponent; });
-  };
-  return x.dtype() == DType::kBFloat16
-             ? all_finite(static_cast<const uint16_t*>(x.raw()), uint16_t{0x7f80})
-             : all_finite(static_cast<const uint32_t*>(x.raw()), uint32_t{0x7f800000});
-}
-
 constexpr char kFirstMoment[] = "adam_m";
 constexpr char kSecondMoment[] = "adam_v";
 constexpr char kMemory[] = "memory";
@@ -37,31 +26,6 @@ constexpr int64_t kCopiedBytes = int64_t{16} << 20;
 // Large: a checkpoint is read by several threads, whose chunks should not be cut.
 constexpr int64_t kBytesInPlace = int64_t{256} << 20;
 constexpr int64_t kInitializedElements = int64_t{4} << 20;  // a fraction of a second
-
-absl::Status ForEachPiece(TensorView target, kernels::Backend& backend, bool keeps,
-                          const FillPiece& fill) {
-  const int64_t elements = target.is_null() ? 0 : target.num_elements();
-  if (elements == 0) return absl::OkStatus();
-  const bool is_in_place = backend.is_host_memory();
-  const int64_t most = (is_in_place ? kBytesInPlace : kCopiedBytes) / SizeOf(target.dtype());
-  for (int64_t begin = 0; begin < elements && is_in_place; begin += most) {
-    const int64_t end = std::min(elements, begin + most);
-    RETURN_IF_ERROR(
-        fill(begin, end, static_cast<char*>(target.raw()) + begin * SizeOf(target.dtype())));
-  }
-  if (is_in_place) return absl::OkStatus();
-  std::vector<char> bytes(static_cast<size_t>(std::min(most, elements) * SizeOf(target.dtype())));
-  for (int64_t begin = 0; begin < elements; begin += most) {
-    const TensorView piece = target.Slice(begin, {std::min(most, elements - begin)});
-    if (keeps) {
-      backend.CopyToHost(piece.raw(), bytes.data(), piece.num_bytes(), {});
-      backend.Synchronize({});
-    }
-    RETURN_IF_ERROR(fill(begin, begin + piece.num_elements(), bytes.data()));
-    backend.CopyToDevice(bytes.data(), piece.raw(), piece.num_bytes(), {});
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -190,19 +154,36 @@ bool TrainingState::MemoryIsFinite(int64_t lane) const {
     HostCopy copy;
     copy.Fetch(states, backend_, {});
     backend_.Synchronize({});
-    if (!AllFinite(copy.view())) return false;
+    for (int64_t i = 0; i < states.num_elements(); ++i)
+      if (!std::isfinite(copy.At(i))) return false;
   }
   return true;
 }
 
 void TrainingState::EmptyMemory(int64_t lane) { memory_.Clear(lane - lanes_.begin); }
 
-absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill) {
-  return ForEachPiece(target, backend, /*keeps=*/false, fill);
-}
-
-absl::Status EditInPieces(TensorView target, kernels::Backend& backend, const FillPiece& edit) {
-  return ForEachPiece(target, backend, /*keeps=*/true, edit);
+absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill,
+                           bool keeps) {
+  const int64_t elements = target.is_null() ? 0 : target.num_elements();
+  const bool is_in_place = backend.is_host_memory();
+  const int64_t most = (is_in_place ? kBytesInPlace : kCopiedBytes) / SizeOf(target.dtype());
+  std::vector<char> bytes;
+  for (int64_t begin = 0; begin < elements; begin += most) {
+    const TensorView piece = target.Slice(begin, {std::min(most, elements - begin)});
+    const int64_t end = begin + piece.num_elements();
+    if (is_in_place) {
+      RETURN_IF_ERROR(fill(begin, end, piece.raw()));
+      continue;
+    }
+    bytes.resize(static_cast<size_t>(piece.num_bytes()));
+    if (keeps) {
+      backend.CopyToHost(piece.raw(), bytes.data(), piece.num_bytes(), {});
+      backend.Synchronize({});
+    }
+    RETURN_IF_ERROR(fill(begin, end, bytes.data()));
+    backend.CopyToDevice(bytes.data(), piece.raw(), piece.num_bytes(), {});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder

@@ -106,15 +106,12 @@ class TrainingState {
 std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout,
                                                 const OptimizerConfig& optimizer);
 
-// Large tensors, made or read by the host in pieces of bounded size; where memory is the host's, in
-// place.
-
 // Elements [begin, end) of a tensor, at `data`, which the function fills.
 using FillPiece = std::function<absl::Status(int64_t begin, int64_t end, void* data)>;
-
-// Overwrites `target` with what `fill` makes of each piece, in order. The first error ends it.
-absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill);
-// Overwrites `target`, too, but `data` holds the elements as they are.
-absl::Status EditInPieces(TensorView target, kernels::Backend& backend, const FillPiece& edit);
+// Overwrites a large tensor with what `fill` makes of pieces of bounded size, in order; where
+// memory is the host's, in place. With `keeps`, `data` holds the elements as they are. The first
+// error ends it.
+absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill,
+                           bool keeps = false);
 
 }  // namespace anyorder
