@@ -7,18 +7,6 @@
 #include "core/base/fields.h"
 
 namespace anyorder {
-namespace {
-
-template <typename T>
-double SumOf(const T* logits, int64_t vocab_size) {
-  const T largest = *std::max_element(logits, logits + vocab_size);
-  double sum = 0;
-  for (int64_t token = 0; token < vocab_size; ++token)
-    sum += static_cast<double>(std::exp(logits[token] - largest));
-  return static_cast<double>(largest) + std::log(sum);
-}
-
-}  // namespace
 
 absl::Status TokenRules::Validate() const {
   FaultList faults;
@@ -50,8 +38,5 @@ bool NextTokenRules::Allows(int32_t token) const {
   if (!rules_.banned.empty() && rules_.banned[token] != 0) return false;
   return std::find(repeats_.begin(), repeats_.end(), token) == repeats_.end();
 }
-
-double LogSumExp(const float* logits, int64_t vocab_size) { return SumOf(logits, vocab_size); }
-double LogSumExp(const double* logits, int64_t vocab_size) { return SumOf(logits, vocab_size); }
 
 }  // namespace anyorder

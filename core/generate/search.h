@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -57,8 +58,14 @@ class NextTokenRules {
 };
 
 // log(sum(exp(logits))) over all V, summed in double and in index order.
-double LogSumExp(const float* logits, int64_t vocab_size);
-double LogSumExp(const double* logits, int64_t vocab_size);
+template <typename T>
+double LogSumExp(const T* logits, int64_t vocab_size) {
+  const T largest = *std::max_element(logits, logits + vocab_size);
+  double sum = 0;
+  for (int64_t token = 0; token < vocab_size; ++token)
+    sum += static_cast<double>(std::exp(logits[token] - largest));
+  return static_cast<double>(largest) + std::log(sum);
+}
 
 // A text that a search has found.
 struct Hypothesis {

@@ -218,7 +218,10 @@ class MaskScorer {
     std::vector<Sample> group;
     for (std::vector<MaskedPart>& parts : texts) {
       for (MaskedPart& part : parts) {
-        RETURN_IF_ERROR(AddSamples(part, group));
+        for (int64_t i = 0; i < part.NumSamples(options_); ++i) {
+          group.push_back({&part, DrawMask(part, i)});
+          if (static_cast<int64_t>(group.size()) == lanes_) RETURN_IF_ERROR(Take(group));
+        }
         // All lanes read the same block.
         if (has_blocks()) RETURN_IF_ERROR(Take(group));
       }
@@ -228,7 +231,7 @@ class MaskScorer {
 
   // Whether the most confident token of a pass is always the text's. The parts of a text with
   // blocks in its order, and not after Estimate: the reader does not go back.
-  absl::StatusOr<bool> IsGreedy(const MaskedPart& part) {
+  absl::StatusOr<bool> IsGreedy(MaskedPart& part) {
     std::vector<int64_t> blanks = part.asked;
     std::vector<double> logits;
     while (!blanks.empty()) {
@@ -252,25 +255,23 @@ class MaskScorer {
   }
 
  private:
-  template <typename Part>
-  struct Masks {
-    Part* part;
+  struct Sample {
+    MaskedPart* part;
     std::vector<int64_t> mask;
   };
-  using Sample = Masks<MaskedPart>;
-  using Question = Masks<const MaskedPart>;
 
   bool has_blocks() const { return model_.form.family == CanvasFamily::kBlocks; }
   static TokenDistribution Plain(const std::vector<double>& logits) {
     return {{}, logits, [](int32_t) { return true; }};
   }
 
-  // Sample `index` of `count`: how many masks, evenly spread over 1..L, then which. Parts of one
+  // Sample `index` of the part: how many masks, evenly spread over 1..L, then which. Parts of one
   // text draw apart.
-  std::vector<int64_t> DrawMask(const MaskedPart& part, int64_t index, int64_t count) const {
+  std::vector<int64_t> DrawMask(const MaskedPart& part, int64_t index) const {
+    const auto count = static_cast<double>(part.NumSamples(options_));
     const auto length = static_cast<double>(part.asked.size());
     RandomStream shared(options_.seed, RandomPurpose::kWritingOrder, 2 * part.number, 0);
-    double place = shared.Uniform() + static_cast<double>(index) / static_cast<double>(count);
+    double place = shared.Uniform() + static_cast<double>(index) / count;
     place -= std::floor(place);
     const auto masks = std::min(part.asked.size(), 1 + static_cast<size_t>(place * length));
     RandomStream draws(options_.seed, RandomPurpose::kWritingOrder, 2 * part.number + 1,
@@ -283,9 +284,9 @@ class MaskScorer {
     return order;
   }
 
-  // Asks each question in a lane of its own; lanes that are left over ask nothing. The reader holds
-  // their logits until the next Read.
-  absl::Status Read(const std::vector<Question>& group) {
+  // Asks for each sample's masks in a lane of its own; lanes that are left over ask nothing. The
+  // reader holds their logits until the next Read.
+  absl::Status Read(const std::vector<Sample>& group) {
     if (reader_ == nullptr) {
       // Of a text that is longer than what is seen, kept keys would remember blocks that are not.
       const bool recompute = has_blocks() && length_ > model_.form.seq_len;
@@ -294,7 +295,7 @@ class MaskScorer {
     }
     std::vector<std::vector<int32_t>> texts;
     std::vector<BlankQuestion> questions;
-    for (const Question& one : group) {
+    for (const Sample& one : group) {
       texts.push_back(one.part->Masked(one.mask));
       questions.push_back({one.part->begin, one.part->end, one.mask});
     }
@@ -303,23 +304,11 @@ class MaskScorer {
     return reader_->Read(texts, questions);
   }
 
-  // Puts the part's samples into the group, and takes it whenever it is full.
-  absl::Status AddSamples(MaskedPart& part, std::vector<Sample>& group) {
-    const int64_t count = part.NumSamples(options_);
-    for (int64_t i = 0; i < count; ++i) {
-      group.push_back({&part, DrawMask(part, i, count)});
-      if (static_cast<int64_t>(group.size()) == lanes_) RETURN_IF_ERROR(Take(group));
-    }
-    return absl::OkStatus();
-  }
-
   // Adds each sample to those of its part: L / n times the sum over its n masks. Then the group is
   // empty.
   absl::Status Take(std::vector<Sample>& group) {
     if (group.empty()) return absl::OkStatus();
-    std::vector<Question> questions;
-    for (const Sample& sample : group) questions.push_back({sample.part, sample.mask});
-    RETURN_IF_ERROR(Read(questions));
+    RETURN_IF_ERROR(Read(group));
     std::vector<double> logits;
     for (size_t n = 0; n < group.size(); ++n) {
       MaskedPart& part = *group[n].part;
@@ -345,16 +334,8 @@ class MaskScorer {
   std::unique_ptr<BlankReader> reader_;  // once there is a question
 };
 
-// Its network's memory is free when this returns.
-absl::Status EstimateParts(const WritingModel& model, const ScoreOptions& options, int64_t length,
-                           std::vector<std::vector<MaskedPart>>& texts) {
-  const int64_t lanes =
-      LanesOf(model, MaskScorer::LanesFor(model, options, texts), length, options.pass_bytes);
-  return MaskScorer(model, options, lanes, length).Estimate(texts);
-}
-
 // The sum of a text's parts, whose samples are there.
-absl::StatusOr<LogLikelihood> AddParts(const std::vector<MaskedPart>& parts, MaskScorer& scorer) {
+absl::StatusOr<LogLikelihood> AddParts(std::vector<MaskedPart>& parts, MaskScorer& scorer) {
   LogLikelihood score;
   for (const MaskedPart& part : parts) {
     if (part.length() > 1) {
@@ -366,7 +347,7 @@ absl::StatusOr<LogLikelihood> AddParts(const std::vector<MaskedPart>& parts, Mas
   }
   if (!score.is_exact) score.token_log_probs.clear();
   score.is_greedy = score.is_exact || parts[0].text->wants_greedy;
-  for (const MaskedPart& part : parts) {
+  for (MaskedPart& part : parts) {
     if (!score.is_greedy) break;
     score.is_greedy = part.is_likeliest;
     if (part.length() > 1) {
@@ -387,9 +368,13 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& mode
     const std::vector<ScoredText> group(first, first + shared);
     std::vector<std::vector<MaskedPart>> parts;
     for (const ScoredText& text : group) parts.push_back(PartsOf(model.form, text));
-    RETURN_IF_ERROR(EstimateParts(model, options, LongestOf(group), parts));
-    MaskScorer greedy(model, options, /*lanes=*/1, LongestOf(group));
-    for (const std::vector<MaskedPart>& own : parts) {
+    const int64_t length = LongestOf(group);
+    const int64_t lanes =
+        LanesOf(model, MaskScorer::LanesFor(model, options, parts), length, options.pass_bytes);
+    // Its network's memory is free before there is another.
+    RETURN_IF_ERROR(MaskScorer(model, options, lanes, length).Estimate(parts));
+    MaskScorer greedy(model, options, /*lanes=*/1, length);
+    for (std::vector<MaskedPart>& own : parts) {
       ASSIGN_OR_RETURN(scores.emplace_back(), AddParts(own, greedy));
     }
   }

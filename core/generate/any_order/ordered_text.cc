@@ -64,10 +64,6 @@ int64_t OrderedText::TokenRank(int64_t index) const {
   return std::upper_bound(group_ends_.begin(), group_ends_.end(), index) - group_ends_.begin() + 1;
 }
 
-int64_t OrderedText::BlankRank(int64_t index) const {
-  return form_.family == CanvasFamily::kTwoStream ? TokenRank(index) : index;
-}
-
 void OrderedText::AddKnown(int64_t from, int64_t to, const std::vector<int32_t>& drafts,
                            LanePass* pass) const {
   for (int64_t i = from; i < to; ++i) {
@@ -85,7 +81,7 @@ void OrderedText::AskAhead(int64_t end, bool newest_is_kept, LanePass* pass) con
     // Before a group that is guessed together, whatever it is, all see what is known.
     for (int64_t i = known_; i < end; ++i) {
       pass->reads.push_back(content() + static_cast<int64_t>(pass->queries.size()));
-      pass->queries.push_back(form_.Blank(order_[i], BlankRank(known_)));
+      pass->queries.push_back(form_.Blank(order_[i], TokenRank(known_)));
     }
     return;
   }
@@ -119,8 +115,9 @@ void OrderedText::AskInTurn(int64_t from, int64_t to, LanePass* pass) const {
       pass->reads.push_back(static_cast<int64_t>(pass->lasting.size() + pass->passing.size()));
       pass->passing.push_back(form_.LoneSlot(form_.mask_token, order_[i], i, i));
     } else {
+      ANYORDER_CHECK(form_.family == CanvasFamily::kTwoStream) << "a network without ranks";
       pass->reads.push_back(content + static_cast<int64_t>(pass->queries.size()));
-      pass->queries.push_back(form_.Blank(order_[i], BlankRank(i)));
+      pass->queries.push_back(form_.Blank(order_[i], TokenRank(i)));
     }
   }
 }

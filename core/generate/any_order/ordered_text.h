@@ -68,7 +68,6 @@ class OrderedText {
   int64_t num_given() const { return static_cast<int64_t>(text_.given().size()); }
   void DrawDiffusionGroups(const WriteOptions& options);
   int64_t TokenRank(int64_t index) const;
-  int64_t BlankRank(int64_t index) const;
 
   const CanvasForm& form_;
   LaneText text_;

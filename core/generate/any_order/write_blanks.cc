@@ -26,7 +26,7 @@ bool IsIn(WriteMethod method, const WriteMethods& methods) {
 
 // visit(key, value, default, bounds, methods) of each option; it has no effect with other methods.
 template <typename Options, typename Visitor>
-void VisitWithDefaults(Options& options, Visitor visit) {
+void VisitWithDefaults(Options&& options, Visitor visit) {
   const WriteOptions usual;
   std::vector<const void*> defaults;
   auto note = [&](const char*, const auto& value, const auto&...) { defaults.push_back(&value); };
@@ -181,35 +181,26 @@ std::string NamesOf(const WriteMethods& methods) {
 }
 
 bool ActsOn(absl::string_view key, WriteMethod method) {
-  const WriteOptions options;
   std::optional<bool> acts;
-  auto visit = [&](const char* name, const auto&, const char*, const FieldBounds&,
-                   const WriteMethods& methods = {}) {
+  VisitWithDefaults(WriteOptions(), [&](const char* name, const auto&, const auto&,
+                                        const FieldBounds&, const WriteMethods& methods) {
     if (key == name) acts = methods.empty() || IsIn(method, methods);
-  };
-  WriteOptions::VisitFields(options, visit);
+  });
   ANYORDER_CHECK(acts.has_value()) << "no option " << key;
   return *acts;
 }
 
 WriteMethods MethodsOf(const CanvasForm& form) {
+  using enum WriteMethod;
   switch (form.family) {
     case CanvasFamily::kMasked:
-      if (form.shifted)
-        return {WriteMethod::kDream, WriteMethod::kLlada, WriteMethod::kMdlm,
-                WriteMethod::kThreshold};
-      return {WriteMethod::kLlada, WriteMethod::kDream, WriteMethod::kMdlm,
-              WriteMethod::kThreshold};
-    case CanvasFamily::kBlocks:
-      return {WriteMethod::kBlocks, WriteMethod::kLlada, WriteMethod::kDream, WriteMethod::kMdlm,
-              WriteMethod::kThreshold};
+      if (form.shifted) return {kDream, kLlada, kMdlm, kThreshold};
+      return {kLlada, kDream, kMdlm, kThreshold};
+    case CanvasFamily::kBlocks: return {kBlocks, kLlada, kDream, kMdlm, kThreshold};
     case CanvasFamily::kTwoStream:
-      return {WriteMethod::kSequential, WriteMethod::kSpeculative, WriteMethod::kGroups,
-              WriteMethod::kResample,   WriteMethod::kLlada,       WriteMethod::kDream,
-              WriteMethod::kThreshold};
-    case CanvasFamily::kEso: return {WriteMethod::kEso};
-    case CanvasFamily::kPairs:
-      return {WriteMethod::kSequential, WriteMethod::kSpeculative, WriteMethod::kBurst};
+      return {kSequential, kSpeculative, kGroups, kResample, kLlada, kDream, kThreshold};
+    case CanvasFamily::kEso: return {kEso};
+    case CanvasFamily::kPairs: return {kSequential, kSpeculative, kBurst};
     case CanvasFamily::kCausal: break;
   }
   return {};
