@@ -49,22 +49,15 @@ struct Reader {
     return ok ? fields[taken++] : absl::string_view();
   }
   void operator()(std::string& value) { ok = absl::CUnescape(Next(), &value) && ok; }
-  void operator()(bool& value) {
-    int64_t number = 0;
-    (*this)(number);
-    value = number != 0;
-  }
   void operator()(int& value) { ok = absl::SimpleAtoi(Next(), &value) && ok; }
   void operator()(int64_t& value) { ok = absl::SimpleAtoi(Next(), &value) && ok; }
-  void operator()(absl::Time& value) {
-    int64_t ns = 0;
-    (*this)(ns);
-    value = absl::FromUnixNanos(ns);
-  }
-  void operator()(absl::Duration& value) {
-    int64_t ns = 0;
-    (*this)(ns);
-    value = absl::Nanoseconds(ns);
+  void operator()(bool& value) { value = Number() != 0; }
+  void operator()(absl::Time& value) { value = absl::FromUnixNanos(Number()); }
+  void operator()(absl::Duration& value) { value = absl::Nanoseconds(Number()); }
+  int64_t Number() {
+    int64_t value = 0;
+    (*this)(value);
+    return value;
   }
 };
 

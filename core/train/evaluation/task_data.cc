@@ -9,6 +9,7 @@
 
 #include "core/base/log.h"
 #include "core/base/status.h"
+#include "core/objective/finetuning.h"
 
 namespace anyorder {
 namespace {
@@ -115,8 +116,7 @@ void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
   const data::StoredExamples* examples = dataset.examples();
   if (examples == nullptr || examples->task() != ExampleTask::kGeneration) return;
   // Special tokens of a sequence, or the <eod> that ends one.
-  const std::string layout = TraitsOf(config).layout.Of(2);
-  const int64_t added = std::max<int64_t>(1, std::count(layout.begin(), layout.end(), '<'));
+  const int64_t added = std::max<int64_t>(1, NumSpecials(TraitsOf(config).layout.Of(2)));
   const int64_t seq_len = config.sampling.seq_len;
   int64_t cut = 0, lost = 0, tokens = 0;
   for (int64_t i = 0; i < examples->num_examples(); ++i) {

@@ -45,46 +45,14 @@ void AppendBytes(std::string& out, int field, absl::string_view bytes) {
   out.append(bytes.data(), bytes.size());
 }
 
-// Event { double wall_time = 1; int64 step = 2; ... }
-std::string EventHead(int64_t step) {
+// Event { double wall_time = 1; int64 step = 2; ... }, with one more field that has bytes.
+std::string Event(int64_t step, int field, absl::string_view content) {
   std::string event;
   AppendTag(event, 1, 1);
   AppendRaw(event, absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
   AppendTag(event, 2, 0);
   AppendVarint(event, static_cast<uint64_t>(step));
-  return event;
-}
-
-// Event.summary = 5: Summary { repeated Value value = 1 }, Value { string tag = 1; float
-// simple_value = 2 }
-std::string SummaryEvent(int64_t step, const Scalars& scalars) {
-  std::string summary;
-  for (const auto& [tag, value] : scalars) {
-    std::string entry;
-    AppendBytes(entry, 1, tag);
-    AppendTag(entry, 2, 5);
-    AppendRaw(entry, static_cast<float>(value));
-    AppendBytes(summary, 1, entry);
-  }
-  std::string event = EventHead(step);
-  AppendBytes(event, 5, summary);
-  return event;
-}
-
-// Event.file_version = 3
-std::string VersionEvent() {
-  std::string event = EventHead(0);
-  AppendBytes(event, 3, "brain.Event:2");
-  return event;
-}
-
-// Event.session_log = 7: SessionLog { status = 1: START = 1 }
-std::string SessionStartEvent(int64_t first_step) {
-  std::string log;
-  AppendTag(log, 1, 0);
-  AppendVarint(log, 1);
-  std::string event = EventHead(first_step);
-  AppendBytes(event, 7, log);
+  AppendBytes(event, field, content);
   return event;
 }
 
@@ -111,13 +79,28 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
                       absl::ToUnixSeconds(absl::Now()), HostName(), ::getpid(), attempt);
   ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
-  RETURN_IF_ERROR(writer.file_.Append(TfRecord(VersionEvent())));
-  RETURN_IF_ERROR(writer.file_.Append(TfRecord(SessionStartEvent(first_step))));
+  // Event.file_version = 3
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(Event(0, 3, "brain.Event:2"))));
+  // Event.session_log = 7: SessionLog { status = 1: START = 1 }
+  std::string start;
+  AppendTag(start, 1, 0);
+  AppendVarint(start, 1);
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(Event(first_step, 7, start))));
   return writer;
 }
 
+// Event.summary = 5: Summary { repeated Value value = 1 }, Value { string tag = 1; float
+// simple_value = 2 }
 absl::Status TensorboardWriter::Write(int64_t step, const Scalars& scalars) {
-  return file_.Append(TfRecord(SummaryEvent(step, scalars)));
+  std::string summary;
+  for (const auto& [tag, value] : scalars) {
+    std::string entry;
+    AppendBytes(entry, 1, tag);
+    AppendTag(entry, 2, 5);
+    AppendRaw(entry, static_cast<float>(value));
+    AppendBytes(summary, 1, entry);
+  }
+  return file_.Append(TfRecord(Event(step, 5, summary)));
 }
 
 }  // namespace anyorder

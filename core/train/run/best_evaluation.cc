@@ -6,22 +6,17 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 
 namespace anyorder {
 
-namespace {
-
-constexpr absl::string_view kLoss = "loss";
-
-}  // namespace
-
 bool LowerIsBetter(absl::string_view figure) {
-  return figure == kLoss || absl::StartsWith(figure, "loss_");
+  return figure == "loss" || absl::StartsWith(figure, "loss_");
 }
 
 double FigureOf(const HeldOutMetrics& evaluation, absl::string_view name) {
-  if (name == kLoss) return evaluation.loss;
+  if (name == "loss") return evaluation.loss;
   for (const NamedMean& mean : evaluation.means)
     if (mean.name == name) return mean.value;
   return std::numeric_limits<double>::quiet_NaN();
@@ -47,8 +42,7 @@ void BestEvaluation::Add(int64_t step, const HeldOutMetrics& evaluation) {
 }
 
 std::string BestEvaluation::Description() const {
-  const std::string evaluations = absl::StrCat(
-      " in ", state_.num_later, state_.num_later == 1 ? " evaluation" : " evaluations");
+  const std::string evaluations = absl::StrCat(" in ", Counted(state_.num_later, "evaluation"));
   if (state_.step < 0) return absl::StrCat("no value of ", metric_, evaluations);
   return absl::StrCat("no ", LowerIsBetter(metric_) ? "lower " : "higher ", metric_, " than ",
                       LossText(state_.value), " after step ", state_.step, evaluations);
@@ -56,12 +50,10 @@ std::string BestEvaluation::Description() const {
 
 absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& metrics_path) {
   std::vector<EvaluatedStep> evaluations;
-  RETURN_IF_ERROR(MetricsStream(metrics_path)
-                      .Read([] {},
-                            [&evaluations](StepMetrics metrics) {
-                              if (metrics.held_out)
-                                evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
-                            }));
+  const auto take = [&evaluations](StepMetrics metrics) {
+    if (metrics.held_out) evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
+  };
+  RETURN_IF_ERROR(MetricsStream(metrics_path).Read([] {}, take));
   return evaluations;
 }
 

@@ -218,15 +218,12 @@ absl::Status MetricsStream::ReadLines(
 
 absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetrics& held_out) {
   std::string lines;
-  RETURN_IF_ERROR(MetricsStream(path).ReadLines([] {},
-                                                [&](StepMetrics metrics, absl::string_view line) {
-                                                  if (metrics.step == step) {
-                                                    metrics.held_out = held_out;
-                                                    absl::StrAppend(&lines, LineOf(metrics), "\n");
-                                                  } else {
-                                                    absl::StrAppend(&lines, line, "\n");
-                                                  }
-                                                }));
+  const auto take = [&](StepMetrics metrics, absl::string_view line) {
+    const bool is_it = metrics.step == step;
+    if (is_it) metrics.held_out = held_out;
+    absl::StrAppend(&lines, is_it ? LineOf(metrics) : line, "\n");
+  };
+  RETURN_IF_ERROR(MetricsStream(path).ReadLines([] {}, take));
   return WriteFileAtomically(path, lines);
 }
 
