@@ -235,14 +235,12 @@ absl::Status Trainer::CheckLocalMemory() const {
 }
 
 absl::Status Trainer::BuildLocalNetwork() {
-  ASSIGN_OR_RETURN(transformer_,
-                   Transformer::Create(
-                       config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
-                       objective_->Shape(config_.train.micro_batch_size), *backend_));
-  const double microbatch_flops =
-      TrainingFlops(config_.TrainedModel(), objective_->Shape(config_.train.micro_batch_size),
-                    static_cast<int64_t>(dataset_->index().vocab_size));
-  step_flops_ = microbatch_flops * static_cast<double>(config_.train.num_microbatches());
+  const ModelConfig model = config_.TrainedModel();
+  const auto vocab_size = static_cast<int64_t>(dataset_->index().vocab_size);
+  const BatchShape shape = objective_->Shape(config_.train.micro_batch_size);
+  ASSIGN_OR_RETURN(transformer_, Transformer::Create(model, vocab_size, shape, *backend_));
+  step_flops_ = TrainingFlops(model, shape, vocab_size) *
+                static_cast<double>(config_.train.num_microbatches());
   peak_flops_ = config_.train.device_peak_tflops > 0
                     ? 1e12 * config_.train.device_peak_tflops
                     : DevicePeakFlops(DeviceName(*backend_), ToDType(config_.model.dtype));

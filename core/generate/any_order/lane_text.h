@@ -27,7 +27,6 @@ class LaneText {
 
   const std::vector<int32_t>& tokens() const { return tokens_; }
   int64_t length() const { return static_cast<int64_t>(tokens_.size()); }
-  bool is_blank(int64_t position) const { return tokens_[position] == kBlank; }
   bool is_done() const { return blanks_.empty(); }
   // Positions in ascending order: what is still blank; what was given.
   const std::vector<int64_t>& blanks() const { return blanks_; }

@@ -11,48 +11,34 @@
 #include "core/network/tensors/host_copy.h"
 
 namespace anyorder {
-namespace {
-
-// Elements that differ.
-struct Differences {
-  int64_t count = 0;
-  int64_t first = -1;
-
-  // Elements from `begin` on, in the host's memory.
-  void Add(int64_t begin, ConstTensorView mine, ConstTensorView truth) {
-    const int64_t size = SizeOf(mine.dtype());
-    const auto* const a = static_cast<const char*>(mine.raw());
-    const auto* const b = static_cast<const char*>(truth.raw());
-    for (int64_t i = 0; i < mine.num_elements(); ++i) {
-      if (std::memcmp(a + i * size, b + i * size, static_cast<size_t>(size)) == 0) continue;
-      if (count++ == 0) first = begin + i;
-    }
-  }
-};
-
-}  // namespace
 
 // "1 of 4096 weights differ from their master weights, the first in 'layer.0.query' (element 77)";
 // "" if the copies agree.
 std::string ReplicaCheck::DescribeDifference(ConstTensorView mine, ConstTensorView truth) const {
   constexpr int64_t kPieceElements = 4 << 20;
-  Differences found;
+  const int64_t size = SizeOf(mine.dtype());
+  int64_t count = 0, first = -1;  // elements that differ
   HostCopy my_piece, true_piece;
   for (int64_t begin = 0; begin < mine.num_elements(); begin += kPieceElements) {
     const Shape piece{std::min(kPieceElements, mine.num_elements() - begin)};
     my_piece.Fetch(mine.Slice(begin, piece), backend_, StreamView{});
     true_piece.Fetch(truth.Slice(begin, piece), backend_, StreamView{});
     backend_.Synchronize(StreamView{});
-    found.Add(begin, my_piece.view(), true_piece.view());
+    const auto* const a = static_cast<const char*>(my_piece.view().raw());
+    const auto* const b = static_cast<const char*>(true_piece.view().raw());
+    for (int64_t i = 0; i < piece.num_elements(); ++i) {
+      if (std::memcmp(a + i * size, b + i * size, static_cast<size_t>(size)) == 0) continue;
+      if (count++ == 0) first = begin + i;
+    }
   }
-  if (found.count == 0) return "";
+  if (count == 0) return "";
   std::string name = "padding";
   for (const ParameterInfo& info : layout_.parameters()) {
-    if (info.offset <= found.first && found.first < info.end()) name = info.name;
+    if (info.offset <= first && first < info.end()) name = info.name;
   }
-  return absl::StrCat(found.count, " of ", mine.num_elements(),
+  return absl::StrCat(count, " of ", mine.num_elements(),
                       " weights differ from their master weights, the first in '", name,
-                      "' (element ", found.first, ")");
+                      "' (element ", first, ")");
 }
 
 absl::Status ReplicaCheck::Allocate() {

@@ -194,6 +194,21 @@ std::optional<Difference> FindDifference(const std::vector<std::string>& before,
 
 }  // namespace
 
+void RunConfig::Resolve() {
+  if (const auto traits = ObjectiveNamed(objective.name); traits.ok())
+    sampling.pair_specials = NumSpecials((*traits)->layout.Of(2));
+  model.next_sentence_head = objective.next_sentence;
+  model.task = {.task = objective.task,
+                .num_classes = objective.num_classes,
+                .lm_weight = objective.lm_weight,
+                .dropout = objective.classifier_dropout,
+                .label_smoothing = objective.label_smoothing,
+                .pooler = objective.pooler,
+                .bias = objective.head_bias,
+                .span_head = objective.span_head,
+                .answer_class = objective.answer_class};
+}
+
 FaultList RunConfig::Validate() const {
   ANYORDER_CHECK(model.next_sentence_head == objective.next_sentence) << "not resolved";
   FaultList faults;
@@ -271,11 +286,6 @@ absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now) {
 
 ObjectiveOrStatus MakeObjective(const RunConfig& config) {
   return MakeObjective(config.objective.name, config.model, config.sampling);
-}
-
-int64_t RunConfig::PairSpecials() const {
-  const absl::StatusOr<const ObjectiveTraits*> traits = ObjectiveNamed(objective.name);
-  return traits.ok() ? NumSpecials((*traits)->layout.Of(2)) : sampling.pair_specials;
 }
 
 const ObjectiveTraits& TraitsOf(const RunConfig& config) {

@@ -348,19 +348,7 @@ struct RunConfig {
 
   // What one section means for another: the model has the parts that the objective asks for.
   // Call it after every change of [objective].
-  void Resolve() {
-    sampling.pair_specials = PairSpecials();
-    model.next_sentence_head = objective.next_sentence;
-    model.task = {.task = objective.task,
-                  .num_classes = objective.num_classes,
-                  .lm_weight = objective.lm_weight,
-                  .dropout = objective.classifier_dropout,
-                  .label_smoothing = objective.label_smoothing,
-                  .pooler = objective.pooler,
-                  .bias = objective.head_bias,
-                  .span_head = objective.span_head,
-                  .answer_class = objective.answer_class};
-  }
+  void Resolve();
   // What the trainer computes with: [model], with the adapters of [train.lora]. Everything else
   // computes with the weights that they are merged into.
   ModelConfig TrainedModel() const {
@@ -374,9 +362,6 @@ struct RunConfig {
   FaultList Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
   absl::Status ValidateWorldSize(int64_t ranks) const;
-
-  // SamplingConfig::pair_specials of objective.name.
-  int64_t PairSpecials() const;
 
   // Every key with its value, as TOML; parsing it gives the same configuration.
   std::string ToText() const;

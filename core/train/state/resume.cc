@@ -318,9 +318,10 @@ std::string DifferingLines(const RunConfig& started, const RunConfig& now) {
   return change;
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now) {
+// CheckSameRun, but for the keys of the schedule: a run that is told to keep an average begins it
+// with the weights that it resumes from. The number of lanes is none of them: the data position and
+// the recurrence memory are kept by lane.
+absl::Status CheckSameButSchedule(const RunConfig& started, const RunConfig& now) {
   RunConfig rest = now;
   rest.train.steps = started.train.steps;
   rest.optimizer.learning_rate = started.optimizer.learning_rate;
@@ -332,9 +333,10 @@ absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunCo
   rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
   rest.optimizer.decay_steps = started.optimizer.decay_steps;
   rest.optimizer.ema_decay = started.optimizer.ema_decay;
-  RETURN_IF_ERROR(CheckSameRun(started, rest));
-  return DifferingLines(started, now);
+  return CheckSameRun(started, rest);
 }
+
+}  // namespace
 
 absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
                              const RunProgress& progress, bool is_schedule_allowed,
@@ -342,7 +344,7 @@ absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
   if (!progress.is_settled())
     return progress.checkpoint_step < 0 ? absl::OkStatus() : CheckSameFunction(started, now);
   if (const absl::Status same = CheckSameRun(started, now); !same.ok()) {
-    const absl::Status rest = ScheduleChange(started, now).status();
+    const absl::Status rest = CheckSameButSchedule(started, now);
     if (rest.ok() && !is_schedule_allowed)
       return InvalidArgument(same.message(),
                              ", or change the schedule of this one with --allow-schedule-change");
@@ -387,7 +389,7 @@ absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig&
       });
   if (!is_recorded) return absl::OkStatus();
   const absl::StatusOr<RunConfig> started = ParseRunConfig(saved->config_text, "checkpoint");
-  if (started.ok() && ScheduleChange(*started, config).ok()) saved->config_digest = digest;
+  if (started.ok() && CheckSameButSchedule(*started, config).ok()) saved->config_digest = digest;
   return absl::OkStatus();  // what differs otherwise is CheckMetadata's to say
 }
 

@@ -122,14 +122,6 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 // longer a pure function of one configuration, so it takes a flag (--allow-schedule-change) and a
 // record in the ledger.
 
-// "train.steps = 300 -> train.steps = 400" of each key that differs, empty if none does. The keys
-// are train.steps and optimizer.learning_rate, min_learning_rate_ratio, warmup_steps, decay,
-// decay_power, drop_step, drop_ratio, decay_steps and ema_decay: a run that is told to keep an
-// average begins it with the weights that it resumes from. Errors: those of CheckSameRun if any
-// other key differs. The number of lanes is one: the data position and the recurrence memory are
-// kept by lane.
-absl::StatusOr<std::string> ScheduleChange(const RunConfig& started, const RunConfig& now);
-
 // Whether a start with `now` may replace `started` in a run that has come so far: CheckSameRun and
 // CheckEndsAfter once the configuration is settled, CheckSameFunction where only weights are there,
 // and anything before. `is_schedule_allowed` lets the schedule of a settled one differ; without it
