@@ -81,18 +81,9 @@ bool Holds(const Json& json) {
 }
 
 template <typename Json>
-class MemberWriter {
- public:
-  explicit MemberWriter(Json& json) : json_(json) {}
-
-  template <typename Value>
-  void operator()(const std::string& key, const Value& value) const {
-    json_[key] = value;
-  }
-
- private:
-  Json& json_;
-};
+auto MemberWriter(Json& json) {
+  return [&json](const std::string& key, const auto& value) { json[key] = value; };
+}
 
 // Leaves a value as it is where its member is missing or of another type, and remembers the first
 // such member. REQUIRES: the object outlives the reader.

@@ -263,84 +263,34 @@ class UnmaskedText {
   std::vector<Proposal> proposals_;
 };
 
-// The passes of all texts.
-class Unmasker {
- public:
-  Unmasker(const WritingModel& model, const std::vector<Canvas>& canvases,
-           const WriteOptions& options)
-      : options_(options) {
-    for (const Canvas& canvas : canvases) texts_.emplace_back(model, canvas, options);
+// A pass of all texts. `is_conditional`: it sees what was given.
+absl::Status ReadBlanks(BlankReader& reader, std::vector<UnmaskedText>& texts,
+                        const std::vector<BlankQuestion>& questions, bool is_conditional) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (size_t n = 0; n < texts.size(); ++n) {
+    tokens.push_back(is_conditional ? texts[n].text().tokens() : texts[n].Unconditional());
+    if (!questions[n].positions.empty()) texts[n].text().CountPass();
   }
+  return reader.Read(tokens, questions);
+}
 
-  absl::Status Open(const WritingModel& model, int64_t length) {
-    const auto open = [&](std::unique_ptr<BlankReader>* reader) -> absl::Status {
-      ASSIGN_OR_RETURN(*reader, BlankReader::Create(model, static_cast<int64_t>(texts_.size()),
-                                                    length, options_.cache, options_.recompute));
-      return absl::OkStatus();
-    };
-    RETURN_IF_ERROR(open(&reader_));
-    return options_.guidance > 0 ? open(&unconditional_) : absl::OkStatus();
-  }
-
-  absl::Status Run(TokenListener listener) {
-    while (true) {
-      std::vector<BlankQuestion> questions;
-      for (UnmaskedText& text : texts_) questions.push_back(text.Question());
-      const bool are_done = std::all_of(texts_.begin(), texts_.end(),
-                                        [](const UnmaskedText& text) { return text.is_done(); });
-      if (are_done) return absl::OkStatus();
-      RETURN_IF_ERROR(Read(*reader_, questions, /*is_conditional=*/true));
-      if (unconditional_ != nullptr)
-        RETURN_IF_ERROR(Read(*unconditional_, questions, /*is_conditional=*/false));
-      for (size_t n = 0; n < texts_.size(); ++n) {
-        if (questions[n].positions.empty()) continue;
-        RETURN_IF_ERROR(Propose(static_cast<int64_t>(n), questions[n]));
-        texts_[n].Write(
-            [&](const WrittenToken& token) { listener(static_cast<int64_t>(n), token); });
-      }
-    }
-  }
-
-  std::vector<WrittenText> Finish() {
-    std::vector<WrittenText> written;
-    for (UnmaskedText& text : texts_) written.push_back(text.text().Finish());
-    return written;
-  }
-
- private:
-  absl::Status Read(BlankReader& reader, const std::vector<BlankQuestion>& questions,
-                    bool is_conditional) {
-    std::vector<std::vector<int32_t>> tokens;
-    for (size_t n = 0; n < texts_.size(); ++n) {
-      tokens.push_back(is_conditional ? texts_[n].text().tokens() : texts_[n].Unconditional());
-      if (!questions[n].positions.empty()) texts_[n].text().CountPass();
-    }
-    return reader.Read(tokens, questions);
-  }
-
-  // One row of logits at a time: all of a text's would be gigabytes where vocabularies are large.
-  absl::Status Propose(int64_t n, const BlankQuestion& asked) {
-    std::vector<double> plain;
-    std::vector<double> guided;
-    for (size_t i = 0; i < asked.positions.size(); ++i) {
-      RETURN_IF_ERROR(reader_->Row(n, static_cast<int64_t>(i), &plain));
-      if (unconditional_ == nullptr) {
-        texts_[n].Propose(asked.positions[i], plain, plain);
-        continue;
-      }
-      RETURN_IF_ERROR(unconditional_->Row(n, static_cast<int64_t>(i), &guided));
+// What becomes of the blanks that text `n` asked about. One row of logits at a time: all of a
+// text's would be gigabytes where vocabularies are large. `unconditional`: null without guidance.
+absl::Status ProposeTokens(int64_t n, const BlankQuestion& asked, BlankReader& reader,
+                           BlankReader* unconditional, double guidance, UnmaskedText& text) {
+  std::vector<double> plain;
+  std::vector<double> guided;
+  for (size_t i = 0; i < asked.positions.size(); ++i) {
+    RETURN_IF_ERROR(reader.Row(n, static_cast<int64_t>(i), &plain));
+    if (unconditional != nullptr) {
+      RETURN_IF_ERROR(unconditional->Row(n, static_cast<int64_t>(i), &guided));
       for (size_t v = 0; v < plain.size(); ++v)
-        guided[v] += (1 + options_.guidance) * (plain[v] - guided[v]);
-      texts_[n].Propose(asked.positions[i], guided, plain);
+        guided[v] += (1 + guidance) * (plain[v] - guided[v]);
     }
-    return absl::OkStatus();
+    text.Propose(asked.positions[i], unconditional == nullptr ? plain : guided, plain);
   }
-
-  const WriteOptions& options_;
-  std::vector<UnmaskedText> texts_;
-  std::unique_ptr<BlankReader> reader_;
-  std::unique_ptr<BlankReader> unconditional_;  // with guidance
-};
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -348,10 +298,36 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
                                                       TokenListener listener) {
-  Unmasker unmasker(model, canvases, options);
-  RETURN_IF_ERROR(unmasker.Open(model, LongestOf(canvases)));
-  RETURN_IF_ERROR(unmasker.Run(listener));
-  return unmasker.Finish();
+  std::vector<UnmaskedText> texts;
+  for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
+  const auto open = [&] {
+    return BlankReader::Create(model, static_cast<int64_t>(texts.size()), LongestOf(canvases),
+                               options.cache, options.recompute);
+  };
+  ASSIGN_OR_RETURN(const std::unique_ptr<BlankReader> reader, open());
+  std::unique_ptr<BlankReader> unconditional;
+  if (options.guidance > 0) {
+    ASSIGN_OR_RETURN(unconditional, open());
+  }
+  while (true) {
+    std::vector<BlankQuestion> questions;
+    for (UnmaskedText& text : texts) questions.push_back(text.Question());
+    const auto is_done = [](const UnmaskedText& text) { return text.is_done(); };
+    if (std::all_of(texts.begin(), texts.end(), is_done)) break;
+    RETURN_IF_ERROR(ReadBlanks(*reader, texts, questions, /*is_conditional=*/true));
+    if (unconditional != nullptr)
+      RETURN_IF_ERROR(ReadBlanks(*unconditional, texts, questions, /*is_conditional=*/false));
+    for (size_t n = 0; n < texts.size(); ++n) {
+      if (questions[n].positions.empty()) continue;
+      const auto text = static_cast<int64_t>(n);
+      RETURN_IF_ERROR(ProposeTokens(text, questions[n], *reader, unconditional.get(),
+                                    options.guidance, texts[n]));
+      texts[n].Write([&](const WrittenToken& token) { listener(text, token); });
+    }
+  }
+  std::vector<WrittenText> written;
+  for (UnmaskedText& text : texts) written.push_back(text.text().Finish());
+  return written;
 }
 
 }  // namespace anyorder

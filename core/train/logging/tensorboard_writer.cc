@@ -46,7 +46,7 @@ void AppendBytes(std::string& out, int field, absl::string_view bytes) {
 }
 
 // Event { double wall_time = 1; int64 step = 2; ... }, with one more field that has bytes.
-std::string Event(int64_t step, int field, absl::string_view content) {
+std::string EventMessage(int64_t step, int field, absl::string_view content) {
   std::string event;
   AppendTag(event, 1, 1);
   AppendRaw(event, absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()));
@@ -80,12 +80,12 @@ absl::StatusOr<TensorboardWriter> TensorboardWriter::Create(const std::string& d
   ASSIGN_OR_RETURN(AppendFile file, AppendFile::Open(path));
   TensorboardWriter writer(std::move(file));
   // Event.file_version = 3
-  RETURN_IF_ERROR(writer.file_.Append(TfRecord(Event(0, 3, "brain.Event:2"))));
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(EventMessage(0, 3, "brain.Event:2"))));
   // Event.session_log = 7: SessionLog { status = 1: START = 1 }
   std::string start;
   AppendTag(start, 1, 0);
   AppendVarint(start, 1);
-  RETURN_IF_ERROR(writer.file_.Append(TfRecord(Event(first_step, 7, start))));
+  RETURN_IF_ERROR(writer.file_.Append(TfRecord(EventMessage(first_step, 7, start))));
   return writer;
 }
 
@@ -100,7 +100,7 @@ absl::Status TensorboardWriter::Write(int64_t step, const Scalars& scalars) {
     AppendRaw(entry, static_cast<float>(value));
     AppendBytes(summary, 1, entry);
   }
-  return file_.Append(TfRecord(Event(step, 5, summary)));
+  return file_.Append(TfRecord(EventMessage(step, 5, summary)));
 }
 
 }  // namespace anyorder

@@ -97,7 +97,7 @@ bool ParseLine(absl::string_view line, StepMetrics& metrics) {
 
 std::string LineOf(const StepMetrics& metrics) {
   Json json;
-  const MemberWriter write(json);
+  const auto write = MemberWriter(json);
   VisitStep(metrics, write);
   if (metrics.mfu > 0) json[kMfu] = metrics.mfu;
   for (const NamedMean& mean : metrics.means) json[mean.name] = mean.value;
