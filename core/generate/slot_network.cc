@@ -94,13 +94,11 @@ void KeyStorage::Copy(const KeyStorage& other, int64_t from, int64_t to, int64_t
                    {});
 }
 
-int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRows& rows,
+int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const BatchShape& most,
                      int64_t lanes, int64_t bytes) {
-  NetworkShape shape{WithoutMemory(model), {}, vocab_size};
-  shape.batch.content_rows = RoundedRows(rows.content);
-  shape.batch.query_rows = RoundedRows(rows.queries);
-  shape.batch.targets = RoundedRows(rows.reads);
-  shape.batch.num_distances = 2 * rows.span - 1;
+  NetworkShape shape{WithoutMemory(model), most, vocab_size};
+  for (int64_t* rows : {&shape.batch.content_rows, &shape.batch.query_rows, &shape.batch.targets})
+    *rows = RoundedRows(*rows);
   const auto fits = [&] {
     shape.batch.batch_size = lanes;
     return Activations::LeastBytes(shape) <= bytes;

@@ -78,16 +78,10 @@ struct SlotNetworkOptions {
   int64_t logit_bytes = int64_t{64} << 20;  // of logits at a time; one row is always made
 };
 
-// What a pass computes of a lane, at most.
-struct LaneRows {
-  int64_t content = 0;
-  int64_t queries = 0;
-  int64_t reads = 0;
-  int64_t span = 0;  // positions are below this
-};
 // As many of `lanes` as can be computed at once with activations of at most `bytes`; at least one.
-// In a network of 8 billion parameters a lane of 512 tokens takes more than 2 GiB.
-int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const LaneRows& rows,
+// `most`: the rows, targets and distances that a pass has of a lane. In a network of 8 billion
+// parameters a lane of 512 tokens takes more than 2 GiB.
+int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const BatchShape& most,
                      int64_t lanes, int64_t bytes);
 
 class SlotNetwork {

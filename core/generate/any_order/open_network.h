@@ -27,11 +27,11 @@ inline absl::StatusOr<std::unique_ptr<SlotNetwork>> OpenNetwork(const WritingMod
 // most `bytes`; at least one.
 inline int64_t LanesOf(const WritingModel& model, int64_t lanes, int64_t length, int64_t bytes) {
   const CanvasFamily family = model.form.family;
-  const LaneRows rows{.content = family == CanvasFamily::kEso ? 2 * length : length,
-                      .queries = family == CanvasFamily::kTwoStream ? length : 0,
-                      .reads = length,
-                      .span = length};
-  return LanesThatFit(*model.model, model.vocab_size, rows, lanes, bytes);
+  const BatchShape most{.content_rows = family == CanvasFamily::kEso ? 2 * length : length,
+                        .query_rows = family == CanvasFamily::kTwoStream ? length : 0,
+                        .targets = length,
+                        .num_distances = 2 * length - 1};
+  return LanesThatFit(*model.model, model.vocab_size, most, lanes, bytes);
 }
 
 // Tokens of the longest of texts.
