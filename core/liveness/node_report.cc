@@ -29,8 +29,6 @@ void VisitNode(Node& node, Visitor& visit) {
 struct Writer {
   std::string text;
   void operator()(const std::string& value) { Append(absl::CEscape(value)); }
-  void operator()(bool value) { Append(absl::StrCat(static_cast<int>(value))); }
-  void operator()(int value) { Append(absl::StrCat(value)); }
   void operator()(int64_t value) { Append(absl::StrCat(value)); }
   void operator()(absl::Time value) { (*this)(absl::ToUnixNanos(value)); }
   void operator()(absl::Duration value) { (*this)(absl::ToInt64Nanoseconds(value)); }

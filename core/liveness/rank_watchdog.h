@@ -27,9 +27,7 @@ struct Verdict {
   std::string end;  // why the ranks must be ended now, "" if they need not; given once
 };
 
-// Ranks' silences are measured by their own nodes' clocks and nodes' by the caller's, and neither
-// counts more than a second between two looks: one who stood still himself, with a suspended
-// machine or a stalled disk, has not heard others be silent. Not thread-safe.
+// README.md says by which clocks silences are measured, and what is judged when. Not thread-safe.
 class RankWatchdog {
  public:
   // `nodes`: their names, by number; one or more.

@@ -1,11 +1,5 @@
-// Finds ranks that keep the others waiting, from what all ranks say their time went into.
-//
-// A rank's own time of a step is what the others wait for: its computation and its wait for data.
-// A rank is slow in a window of steps when its own time a step is more than `ratio` times the
-// median rank's, and by kLeastExcess more. It is named when it is slow in two windows that follow
-// one another, so that no single slow step names anybody; the naming is over when it is slow in
-// neither. The median is the lower one: of two ranks the slower is compared with the faster. Has no
-// clock and no files.
+// Finds ranks that keep the others waiting, from what all ranks say their time went into, by the
+// rule of README.md. Has no clock and no files.
 
 #pragma once
 

@@ -134,14 +134,7 @@ class Evaluator {
 // The sum over all lanes in their order: the same additions however the lanes are shared out.
 SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes);
 
-// Held-out loss during training, on all ranks (section [eval]).
-//
-// Each evaluation reads the same text with the same random choices from the beginning, with a
-// memory of its own; the training keeps its weights, memory, data position and random numbers.
-// Lanes are shared out over the ranks and their sums added in lane order, so that any number of
-// ranks gives the same digits.
-
-// What section [eval] asks for.
+// Held-out loss during training, on all ranks: what section [eval] asks for (README.md).
 EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config);
 
 // config.eval.shards, if it can be evaluated as configured. Errors: those of Dataset::Open;
@@ -150,6 +143,8 @@ EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config);
 absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& config,
                                                                const data::DatasetIndex& training);
 
+// Each evaluation reads the same text with the same random choices from the beginning, with a
+// memory of its own.
 class PeriodicEvaluator {
  public:
   struct Outcome {

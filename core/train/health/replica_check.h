@@ -1,10 +1,6 @@
-// Whether all ranks compute with the same weights. Each holds a copy; a bit that flips in one of
-// them (memory, cache, a broken copy) makes that rank's gradients wrong, and the next update would
-// spread that over all ranks' weights without a trace.
-//
-// So the copies are compared when the gradients of a step are done and before the update: a digest
-// of the whole copy (kernels/digest.h), made where the copy lies, 16 bytes a rank gathered. What is
-// found has reached neither the optimizer's state nor a checkpoint.
+// Whether all ranks compute with the same weights: digests of their copies (kernels/digest.h) are
+// compared when the gradients of a step are done and before the update, so that a bit that flipped
+// in one of them reaches neither the optimizer's state nor a checkpoint (README.md).
 
 #pragma once
 

@@ -1,10 +1,7 @@
-// What a run does about a step that is not finite or whose loss or gradient jumps. Everything here
-// is computed from sums over all ranks, and so every rank decides alike, whichever of them the step
-// went wrong on.
-//
-// The gradient norm is known to the device first, and nobody waits for it: what the loss says is
-// judged before the update, the norm's bound goes along with it (dist/sharded_optimizer.h), and
-// once the norm is known Judge says the same again, with the reason.
+// What a run does about a step that is not finite or whose loss or gradient jumps, and when it is
+// judged: ../health/README.md. Everything here is computed from sums over all ranks, so that every
+// rank decides alike. What the loss says is judged before the update, the norm's bound goes along
+// with it (dist/sharded_optimizer.h), and once the norm is known Judge says the same again.
 //
 // Detector: mean m and mean absolute deviation d of the loss and of the gradient norm, over the
 // steps that were trained on (plain means until `spike_window` of them, exponential ones from
