@@ -32,12 +32,12 @@ class DirectTransport final : public DeviceTransport {
                              absl::Span<float> owned, StreamView) override {
     communicator_.ReduceScatterAnyOrder(mine, offsets, owned);
   }
-  int64_t bytes_sent() const override { return communicator_.bytes_sent(); }
 
  private:
   Communicator& communicator_;
 };
 
+constexpr int64_t kStagingBytes = int64_t{64} << 20;
 // Pieces begin on cache lines of the staging memory.
 constexpr int64_t kPieceUnit = 64;
 
@@ -82,7 +82,6 @@ class StagedTransport final : public DeviceTransport {
 
   std::string name() const override { return "MPI through host memory"; }
   bool is_asynchronous() const override { return false; }
-  int64_t bytes_sent() const override { return communicator_.bytes_sent(); }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override {
@@ -228,7 +227,7 @@ class StagedTransport final : public DeviceTransport {
 
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeCommunicatorTransport(
     Communicator& communicator, kernels::Backend& backend) {
-  if (!backend.is_host_memory()) return MakeStagedTransport(communicator, backend, {});
+  if (!backend.is_host_memory()) return MakeStagedTransport(communicator, backend, kStagingBytes);
   return std::make_unique<DirectTransport>(communicator);
 }
 
@@ -241,9 +240,10 @@ absl::Status TransportChoice::Resolve(DeviceTransport* given, Communicator& comm
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(
-    Communicator& communicator, kernels::Backend& backend, const StagingOptions& options) {
-  auto transport = std::make_unique<StagedTransport>(communicator, backend, options.bytes);
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(Communicator& communicator,
+                                                                     kernels::Backend& backend,
+                                                                     int64_t staging_bytes) {
+  auto transport = std::make_unique<StagedTransport>(communicator, backend, staging_bytes);
   RETURN_IF_ERROR(transport->Allocate());
   return transport;
 }

@@ -47,9 +47,6 @@ class DeviceTransport {
                                      absl::Span<const int64_t> offsets, absl::Span<float> owned,
                                      StreamView stream) = 0;
 
-  // Payload that this rank has sent to others through Exchange and AllGatherInPlace so far.
-  virtual int64_t bytes_sent() const = 0;
-
  protected:
   DeviceTransport() = default;
 };
@@ -77,15 +74,10 @@ class TransportChoice {
 // pieces, so that staging is bounded and one piece is copied while another is on its way. It does
 // not overlap with computation: a call waits for its peers.
 
-struct StagingOptions {
-  // The host memory, for all pieces together: two rounds, each with what goes out and what comes
-  // in. Equal on all ranks.
-  int64_t bytes = int64_t{64} << 20;
-};
-
-// Both are borrowed. ResourceExhausted from the allocator.
+// `staging_bytes` of host memory, for all pieces together: two rounds, each with what goes out and
+// what comes in. Equal on all ranks. The others are borrowed. ResourceExhausted from the allocator.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(Communicator& communicator,
                                                                      kernels::Backend& backend,
-                                                                     const StagingOptions& options);
+                                                                     int64_t staging_bytes);
 
 }  // namespace anyorder::dist

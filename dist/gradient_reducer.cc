@@ -170,20 +170,11 @@ void GradientReducer::Join(float* left, float* right) {
   free_.push_back(right);
 }
 
-void GradientReducer::AddLeaf(int64_t leaf, absl::Span<const float> gradient,
-                              absl::Span<const double> scalars) {
-  ANYORDER_CHECK(static_cast<int64_t>(gradient.size()) == options_.num_elements);
-  backend_.CopyToDevice(gradient.data(), LeafBuffer(), gradient.size() * sizeof(float),
-                        StreamView{});
-  CommitLeaf(leaf, scalars);
-}
-
 void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars) {
   ANYORDER_CHECK(next_leaf_ == leaves_.end && leaf_buffer_ == nullptr)
       << "leaf " << next_leaf_ << " of [" << leaves_.begin << ", " << leaves_.end << ") is missing";
   ANYORDER_CHECK(gradient_owned.num_elements() == owned().size());
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
-  const int64_t sent_before = transport_->bytes_sent();
   auto* const sum = gradient_owned.data<float>();
   if (overlap_ != nullptr) {
     overlap_->Finish(sum);
@@ -195,8 +186,6 @@ void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double
                                       StreamView{});
   }
   if (running_sum_ != nullptr) free_.push_back(std::exchange(running_sum_, nullptr));
-  last_bytes_sent_ =
-      overlap_ != nullptr ? overlap_->bytes_sent() : transport_->bytes_sent() - sent_before;
   FinishScalars(scalars);
   for (const Partial& partial : partials_) {
     if (partial.gradient != nullptr) free_.push_back(partial.gradient);

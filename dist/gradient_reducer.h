@@ -77,8 +77,6 @@ class GradientReducer {
   void GradientReady(int64_t begin);
   // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
   void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
-  // LeafBuffer, a copy from the host's memory and CommitLeaf.
-  void AddLeaf(int64_t leaf, absl::Span<const float> gradient, absl::Span<const double> scalars);
 
   // Collective, after the last leaf. gradient_owned: [owned().size()] fp32 of device memory, there
   // in the order of the stream; scalars: [num_scalars], the sums over all leaves by the same tree
@@ -87,9 +85,6 @@ class GradientReducer {
 
   // " in one level", " in two levels (16 nodes)"
   std::string exchange_name() const;
-  // Gradient bytes that this rank sent to others in the last ReduceScatter. 0 in fast mode, where
-  // they are the library's business.
-  int64_t last_bytes_sent() const { return last_bytes_sent_; }
 
  private:
   struct Partial {
@@ -125,7 +120,6 @@ class GradientReducer {
   float* running_sum_ = nullptr;            // fast mode
   std::vector<Partial> partials_;           // left to right, no two of them siblings
   int64_t next_leaf_ = 0;
-  int64_t last_bytes_sent_ = 0;
 };
 
 }  // namespace anyorder::dist

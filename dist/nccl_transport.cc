@@ -122,7 +122,6 @@ class NcclTransport final : public DeviceTransport {
 
   std::string name() const override { return absl::StrCat("NCCL ", VersionText(version_)); }
   bool is_asynchronous() const override { return true; }
-  int64_t bytes_sent() const override { return bytes_sent_; }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override {
@@ -131,7 +130,6 @@ class NcclTransport final : public DeviceTransport {
         const int64_t bytes = static_cast<int64_t>(block.bytes.size());
         Ask("ncclSend",
             [&] { return library_->Send(block.bytes.data(), bytes, block.to, comm_, own); });
-        bytes_sent_ += bytes;
       }
       for (const ReceiveBlock& block : receive) {
         const int64_t bytes = static_cast<int64_t>(block.bytes.size());
@@ -149,7 +147,6 @@ class NcclTransport final : public DeviceTransport {
         Ask("ncclAllGather", [&] {
           return library_->AllGather(all.data(), stride, communicator_.rank(), comm_, own);
         });
-        bytes_sent_ += stride * (communicator_.world_size() - 1);
         return;
       }
       for (int rank = 0; rank < communicator_.world_size(); ++rank) {
@@ -158,7 +155,6 @@ class NcclTransport final : public DeviceTransport {
         Ask("ncclBroadcast", [&] {
           return library_->Broadcast(all.data() + offsets[rank], bytes, rank, comm_, own);
         });
-        if (rank == communicator_.rank()) bytes_sent_ += bytes * (communicator_.world_size() - 1);
       }
     });
   }
@@ -311,7 +307,6 @@ class NcclTransport final : public DeviceTransport {
   std::unique_ptr<kernels::Stream> stream_;  // for callers on the main stream
   std::unique_ptr<kernels::Event> before_;
   std::unique_ptr<kernels::Event> after_;
-  int64_t bytes_sent_ = 0;
   int64_t operations_ = 0;
 
   // Of the calls that the watch's thread makes, too. ncclCommGetAsyncError ends a group's work, and

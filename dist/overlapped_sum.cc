@@ -112,17 +112,14 @@ void OverlappedSum::Begin(std::vector<Partial> partials) {
   ANYORDER_CHECK(next_bucket_ == -1) << "the step before is not finished";
   partials_ = std::move(partials);
   next_bucket_ = num_buckets() - 1;
-  bytes_sent_ = 0;
 }
 
 void OverlappedSum::Ready(int64_t begin) {
   if (next_bucket_ < 0 || Bucket(next_bucket_).begin < begin) return;
   ready_->Record({});
   ready_->Wait(stream_->view());
-  const int64_t sent_before = transport_.bytes_sent();
   for (; next_bucket_ >= 0 && Bucket(next_bucket_).begin >= begin; --next_bucket_)
     plan_.is_tree ? SumInTree(next_bucket_) : SumFast(next_bucket_);
-  bytes_sent_ += transport_.bytes_sent() - sent_before;
 }
 
 // The gradients of all own leaves, as the nodes that the others expect.
@@ -164,9 +161,7 @@ void OverlappedSum::SumFast(int64_t bucket) {
 void OverlappedSum::Finish(float* gradient_owned) {
   ANYORDER_CHECK(next_bucket_ < 0) << "the last leaf is not complete";
   if (plan_.is_tree) {
-    const int64_t sent_before = transport_.bytes_sent();
     MoveToOwners(gradient_owned);
-    bytes_sent_ += transport_.bytes_sent() - sent_before;
   } else if (const int64_t size = partition_.OwnedBy(communicator_.rank()).size(); size > 0) {
     Copy(static_cast<float*>(finished_->data()), gradient_owned, size);
   }

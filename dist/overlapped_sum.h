@@ -57,8 +57,6 @@ class OverlappedSum {
   void Ready(int64_t begin);
   // Collective, after Ready(0): the sums of the owned range, there in the order of the main stream.
   void Finish(float* gradient_owned);
-  // Payload sent since Begin.
-  int64_t bytes_sent() const { return bytes_sent_; }
 
  private:
   OverlappedSum(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
@@ -91,7 +89,6 @@ class OverlappedSum {
   std::unique_ptr<TreeExchange> exchange_;  // null in fast mode
   std::vector<Partial> partials_;
   int64_t next_bucket_ = -1;  // its index; they go from last to first
-  int64_t bytes_sent_ = 0;
 };
 
 }  // namespace anyorder::dist

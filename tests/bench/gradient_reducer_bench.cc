@@ -45,6 +45,7 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
   std::vector<double> add_ms;
   std::vector<double> reduce_ms;
   std::vector<double> step_ms;
+  int64_t bytes_sent = 0;
   for (int64_t repeat = 0; repeat < sizes.repeats; ++repeat) {
     double add = 0;
     for (int64_t leaf = reducer->leaves().begin; leaf < reducer->leaves().end; ++leaf) {
@@ -54,9 +55,11 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
     }
     add_ms.push_back(add);
     reduce_ms.push_back(1e3 * SlowestRank(comm, [&] {
+                          const int64_t sent_before = comm.bytes_sent();
                           reducer->ReduceScatter(
                               TensorView(gradient.data(), {reducer->owned().size()}),
                               absl::MakeSpan(scalars));
+                          bytes_sent = comm.bytes_sent() - sent_before;
                         }));
     step_ms.push_back(1e3 * SlowestRank(comm, [&] {
                         optimizer->Step(ConstTensorView(gradient.data(), {reducer->owned().size()}),
@@ -70,7 +73,7 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
       "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %d}\n",
       mode == Reduction::kTree ? "tree" : "fast", backend.name(), comm.world_size(), sizes.elements,
       sizes.leaves, bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms),
-      reducer->last_bytes_sent());
+      bytes_sent);
 }
 
 absl::Status RunBench(int argc, char** argv) {

@@ -29,7 +29,7 @@ void OnRanks(const std::function<void(Communicator&, kernels::Backend&, DeviceTr
     for (int ranks = 1; ranks <= 4; ++ranks) {
       testing::RunThreadRanks(ranks, [&](Communicator& comm) {
         DeferredBackend backend(kernels::MakeReferenceBackend(), lag, 7 * ranks + comm.rank());
-        const auto transport = MakeStagedTransport(comm, backend, {16 << 10}).value();
+        const auto transport = MakeStagedTransport(comm, backend, 16 << 10).value();
         body(comm, backend, *transport);
       });
       testing::FakeWire wire;

@@ -94,7 +94,7 @@ TEST(GradientReducerTest, FastModeSumsTheSameLeaves) {
 TEST(GradientReducerTest, SendsNoMoreThanARing) {
   const auto leaves = WideLeaves(0, 8, 8 * kBlock);
   for (const int ranks : {1, 2, 4, 8}) {
-    const Reduced reduced = Reduce(leaves, Alone(ranks), 2);
+    const Reduced reduced = Reduce(leaves, Alone(ranks), 0);
     for (const int64_t bytes : reduced.bytes_of_rank)
       EXPECT_EQ(bytes, 8 * kBlock * 4 * (ranks - 1) / ranks) << ranks;
   }
@@ -126,17 +126,18 @@ TEST(GradientReducerDeathTest, LeavesComeInOrderAndComplete) {
   const auto with_reducer = [](auto body) {
     testing::RunThreadRanks(1, [&](Communicator& comm) {
       const auto backend = kernels::MakeReferenceBackend();
-      body(*GradientReducer::Create(comm, *backend, {4, 2}).value());
+      body(*GradientReducer::Create(comm, *backend, {4, 2}).value(), *backend);
     });
   };
   const std::vector<float> leaf(4);
-  EXPECT_DEATH(with_reducer([&](GradientReducer& r) { r.AddLeaf(1, leaf, {}); }),
-               "leaf 1 where 0 was due");
-  EXPECT_DEATH(with_reducer([&](GradientReducer& r) { r.CommitLeaf(0, {}); }),
+  EXPECT_DEATH(
+      with_reducer([&](GradientReducer& r, auto& backend) { AddLeaf(r, backend, 1, leaf, {}); }),
+      "leaf 1 where 0 was due");
+  EXPECT_DEATH(with_reducer([&](GradientReducer& r, auto&) { r.CommitLeaf(0, {}); }),
                "without LeafBuffer");
-  EXPECT_DEATH(with_reducer([&](GradientReducer& r) {
+  EXPECT_DEATH(with_reducer([&](GradientReducer& r, auto& backend) {
                  std::vector<float> out(4);
-                 r.AddLeaf(0, leaf, {});
+                 AddLeaf(r, backend, 0, leaf, {});
                  r.ReduceScatter(TensorView(out.data(), {4}), {});
                }),
                "leaf 1 of \\[0, 2\\) is missing");

@@ -60,12 +60,12 @@ TEST(NcclTransportTest, GathersEqualStridesInOneCall) {
         mine[i] = static_cast<char>('a' + comm.rank());
       const DeviceArray<float> all(device.backend, mine.size() / 4);
       device.backend.CopyToDevice(mine.data(), all.view().raw(), mine.size(), {});
-      const int64_t sent_before = device.transport->bytes_sent();
+      const int64_t sent_before = wire.bytes_from(comm.rank());
       device.transport->AllGatherInPlace(BytesOfView(all.view()), offsets, {});
       const int64_t own = has_room ? kStride : offsets[comm.rank() + 1] - offsets[comm.rank()];
-      EXPECT_EQ(device.transport->bytes_sent() - sent_before, 3 * own);
       device.backend.CopyToHost(all.view().raw(), mine.data(), mine.size(), {});
       device.backend.Synchronize({});
+      EXPECT_EQ(wire.bytes_from(comm.rank()) - sent_before, 3 * own);
       EXPECT_EQ(std::string(mine.data(), offsets.back()),
                 std::string(kStride, 'a') + std::string(kStride, 'b') + std::string(40, 'c'));
     }

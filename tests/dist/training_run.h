@@ -97,10 +97,17 @@ inline std::vector<int> Alone(int ranks) {
   return nodes;
 }
 
+// The leaf is this gradient, from the host's memory.
+inline void AddLeaf(GradientReducer& reducer, kernels::Backend& backend, int64_t leaf,
+                    absl::Span<const float> gradient, absl::Span<const double> scalars) {
+  backend.CopyToDevice(gradient.data(), reducer.LeafBuffer(), gradient.size() * sizeof(float), {});
+  reducer.CommitLeaf(leaf, scalars);
+}
+
 struct Reduced {
   std::vector<float> gradient;  // of all ranks, put together
   std::vector<std::vector<double>> scalars_of_rank;
-  std::vector<int64_t> bytes_of_rank;
+  std::vector<int64_t> bytes_of_rank;  // sent in all rounds
   testing::Traffic traffic;
 };
 
@@ -121,16 +128,18 @@ inline Reduced Reduce(const std::vector<std::vector<float>>& leaves, const std::
     std::vector<double>& scalars = reduced.scalars_of_rank[comm.rank()];
     scalars.resize(num_scalars);
     const Range owned = reducer->owned();
+    const int64_t sent_before = comm.bytes_sent();
     for (int round = 0; round < rounds; ++round) {
       const Range mine = reducer->leaves();
       for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf) {
         const std::vector<double> of_leaf = LeafScalars(leaf);
-        reducer->AddLeaf(leaf, leaves[leaf], absl::MakeConstSpan(of_leaf).first(num_scalars));
+        AddLeaf(*reducer, *backend, leaf, leaves[leaf],
+                absl::MakeConstSpan(of_leaf).first(num_scalars));
       }
       reducer->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
                              absl::MakeSpan(scalars));
     }
-    reduced.bytes_of_rank[comm.rank()] = reducer->last_bytes_sent();
+    reduced.bytes_of_rank[comm.rank()] = comm.bytes_sent() - sent_before;
   };
   testing::RunThreadRanks(ranks, run, {.traffic = &reduced.traffic});
   return reduced;
@@ -270,7 +279,7 @@ uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
     const std::vector<Weight> now = ToHost<Weight>(backend, weights);
     for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
       WriteLeafGradient(step, leaf, absl::MakeConstSpan(now), absl::MakeSpan(leaf_gradient));
-      reducer->AddLeaf(leaf, leaf_gradient, {static_cast<double>(1 + leaf % 3)});
+      AddLeaf(*reducer, backend, leaf, leaf_gradient, {static_cast<double>(1 + leaf % 3)});
     }
     reducer->ReduceScatter(gradient.view(), absl::MakeSpan(&target_weight, 1));
     optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, memory.view());

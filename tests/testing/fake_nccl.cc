@@ -14,7 +14,14 @@ namespace anyorder::testing {
 
 void FakeWire::Send(int from, int to, std::vector<char> bytes) {
   const MutexLock lock(&mutex_);
+  bytes_from_[from] += static_cast<int64_t>(bytes.size());
   messages_[{from, to}].push_back(std::move(bytes));
+}
+
+int64_t FakeWire::bytes_from(int rank) const {
+  const MutexLock lock(&mutex_);
+  const auto found = bytes_from_.find(rank);
+  return found == bytes_from_.end() ? 0 : found->second;
 }
 
 std::vector<char> FakeWire::Receive(int from, int to) {

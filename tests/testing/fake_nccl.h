@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
@@ -25,10 +26,13 @@ class FakeWire {
   // Empty if the wire was closed meanwhile.
   std::vector<char> Receive(int from, int to);
   void Close();
+  // Sent so far.
+  int64_t bytes_from(int rank) const;
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::pair<int, int>, std::deque<std::vector<char>>> messages_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, int64_t> bytes_from_ ABSL_GUARDED_BY(mutex_);
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
