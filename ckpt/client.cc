@@ -9,7 +9,6 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/layout.h"
-#include "ckpt/protocol.h"
 #include "ckpt/reader.h"
 #include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"

@@ -22,15 +22,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
+#include "ckpt/protocol.h"
 #include "ckpt/rank_file.h"
-#include "ckpt/save_event.h"
 
 namespace anyorder::ckpt {
 
-class Channel;
 class StagingBuffer;
-struct Message;
-struct Stage;
 
 struct ClientOptions {
   std::string run_dir;

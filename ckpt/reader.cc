@@ -478,15 +478,14 @@ absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs
          });
 }
 
-// The newest checkpoint that `check` finds good.
-absl::StatusOr<std::string> FindNewest(
-    const std::string& run_dir, bool quarantine_bad, FileSystem* fs,
-    const std::function<absl::Status(const Checkpoint&)>& check) {
+absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
+                                       FileSystem* fs, bool must_verify) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
   std::string last_fault;
   for (const int64_t step : steps) {
     const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
-    const absl::Status status = checkpoint.ok() ? check(*checkpoint) : checkpoint.status();
+    const absl::Status status =
+        checkpoint.ok() && must_verify ? checkpoint->Verify() : checkpoint.status();
     if (status.ok()) return checkpoint->directory();
     // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
     if (!IsDamage(status)) return status;
@@ -514,14 +513,12 @@ absl::StatusOr<std::string> FindNewest(
 
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
                                        FileSystem* fs) {
-  return FindNewest(run_dir, quarantine_bad, fs,
-                    [](const Checkpoint&) { return absl::OkStatus(); });
+  return FindNewest(run_dir, quarantine_bad, fs, /*must_verify=*/false);
 }
 
 absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
                                            FileSystem* fs) {
-  return FindNewest(run_dir, quarantine_bad, fs,
-                    [](const Checkpoint& checkpoint) { return checkpoint.Verify(); });
+  return FindNewest(run_dir, quarantine_bad, fs, /*must_verify=*/true);
 }
 
 absl::Status Checkpoint::Verify(const VerifyOptions& options) const {

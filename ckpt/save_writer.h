@@ -17,7 +17,7 @@
 #include "absl/time/time.h"
 
 #include "ckpt/commit.h"
-#include "ckpt/save_event.h"
+#include "ckpt/protocol.h"
 #include "ckpt/staging_buffer.h"
 #include "core/base/file_system.h"
 #include "core/base/mutex.h"
