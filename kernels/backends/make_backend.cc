@@ -19,15 +19,6 @@
 namespace anyorder::kernels {
 namespace {
 
-bool MayBeGpu(DeviceChoice device) {
-  switch (device) {
-    case DeviceChoice::kCpu: return false;
-    case DeviceChoice::kAuto:
-    case DeviceChoice::kCuda: break;
-  }
-  return true;
-}
-
 absl::StatusOr<std::unique_ptr<Backend>> MakeGpuBackend(const BackendOptions& options, int count) {
   ASSIGN_OR_RETURN(std::unique_ptr<cuda::Runtime> runtime,
                    cuda::OpenDevice(options.local_rank % count));
@@ -82,7 +73,7 @@ std::string DescribeGpu(int device) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Backend>> MakeBackend(const BackendOptions& options) {
-  if (!MayBeGpu(options.device)) return MakeCpu(options);
+  if (options.device == DeviceChoice::kCpu) return MakeCpu(options);
   const bool is_auto = options.device == DeviceChoice::kAuto;
   const absl::StatusOr<int> count = cuda::CountDevices();
   if (!count.ok()) {
@@ -111,7 +102,7 @@ absl::Status CheckDevice(DeviceChoice device) {
 
 DeviceMemory MemoryOfDevices(DeviceChoice device) {
   DeviceMemory memory;
-  if (!MayBeGpu(device) || !cuda::CheckFirstDevice().ok()) return memory;
+  if (device == DeviceChoice::kCpu || !cuda::CheckFirstDevice().ok()) return memory;
   const int count = cuda::CountDevices().value_or(0);
   for (int i = 0; i < count; ++i) {
     const absl::StatusOr<cuda::DeviceProperties> gpu = cuda::DescribeDevice(i);

@@ -66,10 +66,8 @@ std::vector<std::string> ListDevices();
 namespace anyorder {
 
 template <>
-inline constexpr auto kEnumNames<kernels::DeviceChoice> =
-    std::to_array<std::pair<kernels::DeviceChoice, const char*>>(
-        {{kernels::DeviceChoice::kAuto, "auto"},
-         {kernels::DeviceChoice::kCpu, "cpu"},
-         {kernels::DeviceChoice::kCuda, "cuda"}});
+inline constexpr auto kEnumNames<kernels::DeviceChoice> = EnumNames<kernels::DeviceChoice>("auto",
+                                                                                           "cpu",
+                                                                                           "cuda");
 
 }  // namespace anyorder
