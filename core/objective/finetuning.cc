@@ -141,7 +141,7 @@ class FineTuning final : public Objective {
   }
 
   TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
-    return LayOut(layout_, sample.vocabulary, {&sample.parts[first], &sample.parts[second]},
+    return LayOut(layout_.Of(2), sample.vocabulary, {&sample.parts[first], &sample.parts[second]},
                   seq_len_);
   }
   std::vector<TaskSequence> SequencesOf(const TextSample& sample) const {
@@ -149,11 +149,11 @@ class FineTuning final : public Objective {
     const bool takes_any_number = task_.task == ExampleTask::kClassification;
     ANYORDER_CHECK(parts.size() >= (takes_any_number || task_.has_tags() ? 1u : 2u))
         << parts.size() << " texts of " << ExampleTaskName(task_.task);
-    if (task_.has_tags()) return {LayOut(layout_, sample.vocabulary, {&parts[0]}, seq_len_)};
+    if (task_.has_tags()) return {LayOut(layout_.Of(1), sample.vocabulary, {&parts[0]}, seq_len_)};
     if (takes_any_number) {
       std::vector<const std::vector<int32_t>*> texts;
       for (const std::vector<int32_t>& part : parts) texts.push_back(&part);
-      return {LayOut(layout_, sample.vocabulary, texts, seq_len_)};
+      return {LayOut(layout_.Of(std::ssize(texts)), sample.vocabulary, texts, seq_len_)};
     }
     if (task_.has_spans() && layout_.passage_first) return {OfTwo(sample, 1, 0)};
     std::vector<TaskSequence> sequences = {OfTwo(sample, 0, 1)};
@@ -306,11 +306,6 @@ int64_t NumSpecials(absl::string_view parts) {
   int64_t specials = 0;
   ForEachPart(parts, [&](absl::string_view name, int32_t) { specials += IsText(name) ? 0 : 1; });
   return specials;
-}
-
-TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
-                    const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len) {
-  return LayOut(layout.Of(std::ssize(texts)), ids, texts, seq_len);
 }
 
 TaskSequence LayOut(absl::string_view parts, const VocabularyIds& ids,

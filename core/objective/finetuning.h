@@ -29,8 +29,6 @@ struct TaskSequence {
 // one of each text.
 TaskSequence LayOut(absl::string_view parts, const VocabularyIds& ids,
                     const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len);
-TaskSequence LayOut(const InputLayout& layout, const VocabularyIds& ids,
-                    const std::vector<const std::vector<int32_t>*>& texts, int64_t seq_len);
 
 // Special tokens among `parts`.
 int64_t NumSpecials(absl::string_view parts);

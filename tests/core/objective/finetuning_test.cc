@@ -91,7 +91,7 @@ TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
     const auto laid_out = [&](const std::vector<std::vector<int32_t>>& texts) {
       std::vector<const std::vector<int32_t>*> parts;
       for (const std::vector<int32_t>& text : texts) parts.push_back(&text);
-      return LayOut(c.layout, SampleOf({}).vocabulary, parts, kTaskLength);
+      return LayOut(c.layout.Of(std::ssize(parts)), SampleOf({}).vocabulary, parts, kTaskLength);
     };
     EXPECT_EQ(words(laid_out({{10, 11, 12}}).tokens), c.one);
     const TaskSequence two = laid_out({{10, 11, 12}, {20, 21}});
@@ -113,7 +113,7 @@ TEST(FineTuningTest, TextsStandBetweenSpecialTokensAsReleased) {
 TEST(FineTuningTest, TextsShareTheRoom) {
   const std::vector<int32_t> one(1, 10), five(5, 20), nine(9, 30);
   const auto sizes = [&](int64_t room) {
-    return LayOut(kBertLayout, SampleOf({}).vocabulary, {&nine, &one, &five}, 4 + room).size;
+    return LayOut(kBertLayout.Of(3), SampleOf({}).vocabulary, {&nine, &one, &five}, 4 + room).size;
   };
   EXPECT_THAT(sizes(15), ElementsAre(9, 1, 5));
   EXPECT_THAT(sizes(14), ElementsAre(8, 1, 5));
@@ -129,7 +129,7 @@ TEST(FineTuningTest, TextsShareTheRoom) {
                                                 std::vector<int32_t>(b, 20),
                                                 std::vector<int32_t>(c, 30)};
           const std::vector<int64_t> made =
-              LayOut(kBertLayout, SampleOf({}).vocabulary, {&texts[0], &texts[1], &texts[2]},
+              LayOut(kBertLayout.Of(3), SampleOf({}).vocabulary, {&texts[0], &texts[1], &texts[2]},
                      4 + static_cast<int64_t>(room))
                   .size;
           ASSERT_EQ(made[0] + made[1] + made[2], static_cast<int64_t>(std::min(room, a + b + c)));
@@ -147,9 +147,10 @@ TEST(FineTuningTest, TextsShareTheRoom) {
 TEST(FineTuningTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
   const TextSample sample = SampleOf({{10, 11, 12, 13, 14, 15}, {20, 21, 22, 23, 24}});
   // Room for five: three and two; the whole of a short one.
-  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, {&sample.parts[0], &sample.parts[1]}, 8).tokens,
-              ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
-  EXPECT_THAT(LayOut(kGptLayout, sample.vocabulary, {&sample.parts[0]}, 5).tokens,
+  EXPECT_THAT(
+      LayOut(kGptLayout.Of(2), sample.vocabulary, {&sample.parts[0], &sample.parts[1]}, 8).tokens,
+      ElementsAre(1, 10, 11, 12, kSepId, 20, 21, kClsId));
+  EXPECT_THAT(LayOut(kGptLayout.Of(1), sample.vocabulary, {&sample.parts[0]}, 5).tokens,
               ElementsAre(1, 10, 11, 12, kClsId));
   // No text vanishes, no token is lost that would fit, whatever the lengths.
   for (const InputLayout& layout : {kXlnetLayout, kLongformerLayout, kGptLayout}) {
@@ -160,7 +161,7 @@ TEST(FineTuningTest, WhatDoesNotFitIsCutAtTheEndsOfItsTexts) {
         for (size_t seq_len = special + 2; seq_len < 20; ++seq_len) {
           const std::vector<int32_t> a(first, 10), b(second, 20);
           const std::vector<int32_t> made =
-              LayOut(layout, sample.vocabulary, {&a, &b}, static_cast<int64_t>(seq_len)).tokens;
+              LayOut(text, sample.vocabulary, {&a, &b}, static_cast<int64_t>(seq_len)).tokens;
           EXPECT_EQ(made.size(), std::min(seq_len, first + second + special));
           EXPECT_NE(std::find(made.begin(), made.end(), 10), made.end());
           EXPECT_NE(std::find(made.begin(), made.end(), 20), made.end());

@@ -39,7 +39,7 @@ std::vector<std::vector<int32_t>> SequencesOf(ExampleTask task, const TextSample
   const auto lay_out = [&](const std::vector<size_t>& parts) {
     std::vector<const std::vector<int32_t>*> texts;
     for (const size_t part : parts) texts.push_back(&sample.parts[part]);
-    return LayOut(kGptLayout, sample.vocabulary, texts, 16).tokens;
+    return LayOut(kGptLayout.Of(std::ssize(texts)), sample.vocabulary, texts, 16).tokens;
   };
   if (task == ExampleTask::kClassification) {
     std::vector<size_t> all(sample.parts.size());
