@@ -22,24 +22,21 @@ void SetSlot(int64_t b, int64_t slot, const Slot& value, int32_t label, float we
 
 class CausalLm : public Objective {
  public:
-  explicit CausalLm(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        initial_memory_(settings.model.initial_memory),
-        memory_rows_(settings.model.mem_len),
-        seq_len_(settings.sampling.seq_len),
-        hide_documents_(settings.sampling.hide_documents) {}
+  using Objective::Objective;
 
   std::string quantity() const override { return "NLL of next tokens, read as in training"; }
-  std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
+  std::string evaluation_note() const override {
+    return HiddenDocumentsNote(sampling_.hide_documents);
+  }
 
   BatchShape Shape(int64_t batch_size) const override {
     return {.batch_size = batch_size,
             .content_rows = seq_len_,
-            .memory_rows = memory_rows_,
+            .memory_rows = model_.mem_len,
             .targets = seq_len_,
             .advance = seq_len_,
             .min_distance = 0,  // nobody looks ahead
-            .num_distances = seq_len_ + memory_rows_,
+            .num_distances = longest(),
             .content_readout = true};
   }
 
@@ -47,9 +44,9 @@ class CausalLm : public Objective {
     ANYORDER_CHECK(static_cast<int64_t>(sample.next_tokens.size()) == seq_len_)
         << "sample has " << sample.next_tokens.size() << " next tokens, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
-    FillMemoryKeys(sample, initial_memory_, b, batch);
+    FillMemoryKeys(sample, model_.initial_memory, b, batch);
     const std::vector<int32_t> documents =
-        DocumentsOf(sample, hide_documents_, EodPlace::kBeginsNext);
+        DocumentsOf(sample, sampling_.hide_documents, EodPlace::kBeginsNext);
     for (int64_t slot = 0; slot < seq_len_; ++slot) {
       Slot value = CausalSlot(sample.tokens[slot], slot);
       value.doc = documents[slot];
@@ -58,21 +55,15 @@ class CausalLm : public Objective {
   }
 
   FormOrStatus Generation(const GenerationTokens& tokens) const override {
-    return MakeCausalGeneration(tokens, seq_len_ + memory_rows_);
+    return MakeCausalGeneration(tokens, longest());
   }
 
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const override {
-    return MakeCanvas(CanvasFamily::kCausal, seq_len_ + memory_rows_, tokens);
+    return MakeCanvas(CanvasFamily::kCausal, longest(), tokens);
   }
 
- protected:
-  int64_t seq_len() const { return seq_len_; }
-
  private:
-  InitialMemory initial_memory_;
-  int64_t memory_rows_;
-  int64_t seq_len_;
-  bool hide_documents_;
+  int64_t longest() const { return seq_len_ + model_.mem_len; }
 };
 
 class GptSft final : public CausalLm {
@@ -92,7 +83,7 @@ class GptSft final : public CausalLm {
       const auto parts = absl::MakeConstSpan(sample.parts).subspan(part, ends[i] - part);
       slot = AddConversation(parts, sample, static_cast<int32_t>(i), b, slot, batch);
     }
-    for (; slot < seq_len(); ++slot) SetSlot(b, slot, PadSlot(slot), 0, 0.0f, batch);
+    for (; slot < seq_len_; ++slot) SetSlot(b, slot, PadSlot(slot), 0, 0.0f, batch);
   }
 
  private:
@@ -113,8 +104,8 @@ class GptSft final : public CausalLm {
     if (end_token >= 0 && std::find(last.begin(), last.end(), end_token) == last.end())
       tokens.push_back(end_token);
     weights.resize(tokens.size(), 1.0f);
-    const FittedParts fitted = FitParts({source, std::ssize(tokens) - source}, seq_len());
-    ANYORDER_CHECK(slot + fitted.length() <= seq_len()) << "example " << sample.example;
+    const FittedParts fitted = FitParts({source, std::ssize(tokens) - source}, seq_len_);
+    ANYORDER_CHECK(slot + fitted.length() <= seq_len_) << "example " << sample.example;
     const int64_t begin = source - fitted.source;
     for (int64_t i = 0; i < fitted.length(); ++i, ++slot) {
       Slot value = CausalSlot(tokens[begin + i], i);

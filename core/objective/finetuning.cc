@@ -61,14 +61,9 @@ void Append(const int32_t* tokens, int64_t count, int32_t segment, TaskSequence&
 
 class FineTuning final : public Objective {
  public:
-  explicit FineTuning(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        layout_(settings.traits.layout),
-        task_(settings.model.task),
-        seq_len_(settings.sampling.seq_len),
-        max_question_(settings.sampling.max_question) {
+  explicit FineTuning(const ObjectiveSettings& settings) : Objective(settings) {
     // Learned segments are rows of a table, which has those of two texts.
-    layout_.has_more_segments &= settings.model.relative_segments();
+    layout_.has_more_segments &= model_.relative_segments();
   }
 
   int64_t num_segments() const override {
@@ -137,7 +132,7 @@ class FineTuning final : public Objective {
   int64_t globals_of_sequence() const {
     if (!task_.has_choices() && !task_.has_spans()) return 1;
     const int64_t half = (seq_len_ - NumSpecials(layout_.Of(2))) / 2;
-    return 1 + (task_.has_spans() ? std::min(half, max_question_) : half);
+    return 1 + (task_.has_spans() ? std::min(half, sampling_.max_question) : half);
   }
 
   TaskSequence OfTwo(const TextSample& sample, size_t first, size_t second) const {
@@ -273,10 +268,8 @@ class FineTuning final : public Objective {
     batch.divisors[b] = static_cast<double>(known);
   }
 
-  InputLayout layout_;
-  const TaskConfig task_;
-  const int64_t seq_len_;
-  const int64_t max_question_;
+  InputLayout layout_ = traits().layout;
+  const TaskConfig task_ = model_.task;
 };
 
 }  // namespace

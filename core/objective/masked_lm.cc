@@ -11,15 +11,7 @@ namespace {
 
 class MaskedLm final : public Objective {
  public:
-  explicit MaskedLm(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        initial_memory_(settings.model.initial_memory),
-        memory_rows_(settings.model.mem_len),
-        sampling_(settings.sampling),
-        seq_len_(sampling_.seq_len),
-        half_len_(sampling_.reuse_len),
-        targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)),
-        next_sentence_(settings.model.next_sentence_head) {}
+  using Objective::Objective;
 
   std::string quantity() const override {
     return "NLL of corrupted tokens, each predicted alone (no perplexity)";
@@ -34,7 +26,7 @@ class MaskedLm final : public Objective {
     return {.batch_size = batch_size,
             .content_rows = seq_len_,
             .memory_rows = memory_rows_,
-            .targets = targets_,
+            .targets = sampling_.NumTargets(SampleKind::kMaskedPairs),
             .advance = half_len_,
             .min_distance = min_distance,
             .num_distances = seq_len_ + memory_rows_ - min_distance,
@@ -49,7 +41,7 @@ class MaskedLm final : public Objective {
         << "sample of " << sample.is_masked.size() << " slots, " << sample.input_tokens.size()
         << " of them to read, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
-    FillMemoryKeys(sample, initial_memory_, b, batch);
+    FillMemoryKeys(sample, model_.initial_memory, b, batch);
     const int64_t cls = seq_len_ - 1 - sample.padding;
     for (int64_t place = 0; place < seq_len_; ++place) {
       const int64_t slot = SlotOf(sample, place);
@@ -81,13 +73,9 @@ class MaskedLm final : public Objective {
     return cls_first() ? ClsFirstSlot(sample, place) : place;
   }
 
-  InitialMemory initial_memory_;
-  int64_t memory_rows_;
-  SamplingConfig sampling_;
-  int64_t seq_len_;
-  int64_t half_len_;
-  int64_t targets_;
-  bool next_sentence_;
+  const int64_t memory_rows_ = model_.mem_len;
+  const int64_t half_len_ = sampling_.reuse_len;
+  const bool next_sentence_ = model_.next_sentence_head;
 };
 
 }  // namespace

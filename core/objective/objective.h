@@ -32,9 +32,18 @@ inline CanvasForm MakeCanvas(CanvasFamily family, int64_t seq_len, const Generat
   return form;
 }
 
+// What an objective is made of. MakeObjective has checked `sampling` against `traits` when it calls
+// a system's function, which refuses what else the objective cannot use.
+struct ObjectiveSettings {
+  ObjectiveTraits traits;
+  const ModelConfig& model;
+  const SamplingConfig& sampling;
+};
+
 class Objective {
  public:
-  explicit Objective(const ObjectiveTraits& traits) : traits_(traits) {}
+  explicit Objective(const ObjectiveSettings& settings)
+      : traits_(settings.traits), model_(settings.model), sampling_(settings.sampling) {}
   virtual ~Objective() = default;
 
   const ObjectiveTraits& traits() const { return traits_; }
@@ -67,14 +76,12 @@ class Objective {
 
  private:
   const ObjectiveTraits traits_;
-};
 
-// What an objective is made of. MakeObjective has checked `sampling` against `traits` when it calls
-// a system's function, which refuses what else the objective cannot use.
-struct ObjectiveSettings {
-  ObjectiveTraits traits;
-  const ModelConfig& model;
-  const SamplingConfig& sampling;
+ protected:
+  // What a system's class reads its settings from.
+  const ModelConfig model_;
+  const SamplingConfig sampling_;
+  const int64_t seq_len_ = sampling_.seq_len;
 };
 
 // `name` is any that ObjectiveNamed knows. InvalidArgument for others, and for settings that the

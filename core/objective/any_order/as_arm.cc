@@ -13,9 +13,7 @@ namespace {
 
 class AsArm final : public AnyOrderObjective {
  public:
-  explicit AsArm(const ObjectiveSettings& settings)
-      : AnyOrderObjective(settings),
-        most_targets_(seq_len_ - PromptLength(config_.prompt_fraction_min)) {}
+  using AnyOrderObjective::AnyOrderObjective;
 
   std::string quantity() const override {
     return "joint NLL of all tokens but a random prompt, given it (no perplexity)";
@@ -62,7 +60,7 @@ class AsArm final : public AnyOrderObjective {
     return std::min(seq_len_ - 1, static_cast<int64_t>(length));
   }
 
-  int64_t most_targets_;
+  const int64_t most_targets_ = seq_len_ - PromptLength(config_.prompt_fraction_min);
 };
 
 }  // namespace

@@ -17,14 +17,15 @@ namespace {
 class Diffusion : public AnyOrderObjective {
  public:
   Diffusion(const ObjectiveSettings& settings, CanvasFamily family)
-      : AnyOrderObjective(settings),
-        hide_documents_(settings.sampling.hide_documents),
-        family_(family) {}
+      : AnyOrderObjective(settings), family_(family) {}
 
   std::string quantity() const final {
-    return absl::StrCat(ShownQuantity(), hide_documents_ ? ", given where documents end" : "");
+    return absl::StrCat(ShownQuantity(),
+                        sampling_.hide_documents ? ", given where documents end" : "");
   }
-  std::string evaluation_note() const override { return HiddenDocumentsNote(hide_documents_); }
+  std::string evaluation_note() const override {
+    return HiddenDocumentsNote(sampling_.hide_documents);
+  }
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const final {
     return DiffusionCanvas(family_, config_, seq_len_, tokens);
   }
@@ -36,12 +37,11 @@ class Diffusion : public AnyOrderObjective {
 
   // A slot that predicts the next token begins with <eod> what it predicts.
   std::vector<int32_t> Documents(const TextSample& sample) const {
-    return DocumentsOf(sample, hide_documents_,
+    return DocumentsOf(sample, sampling_.hide_documents,
                        config_.shifted_readout ? EodPlace::kBeginsNext : EodPlace::kEndsDocument);
   }
 
  private:
-  const bool hide_documents_;
   const CanvasFamily family_;
 };
 

@@ -16,10 +16,7 @@ constexpr int32_t kSequentialDoc = 1;
 
 class EsoLm final : public AnyOrderObjective {
  public:
-  explicit EsoLm(const ObjectiveSettings& settings)
-      : AnyOrderObjective(settings),
-        has_diffusion_(config_.diffusion_share > 0),
-        has_sequence_(config_.diffusion_share < 1) {}
+  using AnyOrderObjective::AnyOrderObjective;
 
   std::string quantity() const override {
     return has_diffusion_ ? DiffusionQuantity(config_) : "NLL of each token given those before it";
@@ -124,8 +121,8 @@ class EsoLm final : public AnyOrderObjective {
     }
   }
 
-  bool has_diffusion_;
-  bool has_sequence_;
+  const bool has_diffusion_ = config_.diffusion_share > 0;
+  const bool has_sequence_ = config_.diffusion_share < 1;
 };
 
 }  // namespace

@@ -28,14 +28,10 @@ namespace anyorder {
 
 class AnyOrderObjective : public Objective {
  public:
-  explicit AnyOrderObjective(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        seq_len_(settings.sampling.seq_len),
-        config_(settings.sampling.any_order) {}
+  using Objective::Objective;
 
  protected:
-  const int64_t seq_len_;
-  const AnyOrderConfig config_;
+  const AnyOrderConfig config_ = sampling_.any_order;
 };
 
 // A stream that all lanes of the step share.

@@ -16,26 +16,22 @@ namespace {
 
 class Longformer final : public Objective {
  public:
-  explicit Longformer(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        sampling_(settings.sampling),
-        targets_(sampling_.NumTargets(SampleKind::kMaskedPairs)) {}
+  using Objective::Objective;
 
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape = WindowShape(
         {.seq_len = num_slots(), .content = num_slots(), .targets = targets_}, batch_size);
-    shape.advance = sampling_.seq_len;
+    shape.advance = seq_len_;
     shape.global_rows = num_classifiers();
     if (sampling_.global_stride > 0) {
-      shape.global_rows +=
-          (sampling_.seq_len + sampling_.global_stride - 1) / sampling_.global_stride;
+      shape.global_rows += (seq_len_ + sampling_.global_stride - 1) / sampling_.global_stride;
     }
     return shape;
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
-    ANYORDER_CHECK(static_cast<int64_t>(sample.tokens.size()) == sampling_.seq_len)
-        << sample.tokens.size() << " tokens, expected " << sampling_.seq_len;
+    ANYORDER_CHECK(static_cast<int64_t>(sample.tokens.size()) == seq_len_)
+        << sample.tokens.size() << " tokens, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
     const int64_t first_row = ContentRow(batch.shape, b);
     int64_t global = b * batch.shape.global_rows;
@@ -53,7 +49,7 @@ class Longformer final : public Objective {
 
  private:
   int64_t num_classifiers() const { return sampling_.global_classifiers; }
-  int64_t num_slots() const { return num_classifiers() + sampling_.seq_len; }
+  int64_t num_slots() const { return num_classifiers() + seq_len_; }
   bool IsGlobal(int64_t slot) const {
     const int64_t place = slot - num_classifiers();
     return place < 0 || (sampling_.global_stride > 0 && place % sampling_.global_stride == 0);
@@ -61,10 +57,10 @@ class Longformer final : public Objective {
 
   // The targets' places in the text, increasing: as likely one set as any other.
   std::vector<int64_t> DrawTargets(RandomStream& random) const {
-    std::vector<int64_t> places(static_cast<size_t>(sampling_.seq_len));
-    for (int64_t i = 0; i < sampling_.seq_len; ++i) places[i] = i;
+    std::vector<int64_t> places(static_cast<size_t>(seq_len_));
+    for (int64_t i = 0; i < seq_len_; ++i) places[i] = i;
     for (int64_t i = 0; i < targets_; ++i) {
-      const auto left = static_cast<uint32_t>(sampling_.seq_len - i);
+      const auto left = static_cast<uint32_t>(seq_len_ - i);
       std::swap(places[i], places[i + random.Below(left)]);
     }
     places.resize(static_cast<size_t>(targets_));
@@ -82,8 +78,7 @@ class Longformer final : public Objective {
     }
   }
 
-  SamplingConfig sampling_;
-  int64_t targets_;
+  const int64_t targets_ = sampling_.NumTargets(SampleKind::kMaskedPairs);
 };
 
 }  // namespace

@@ -34,10 +34,7 @@ constexpr int32_t kSegments[kNumTextModes][2] = {{kUnilmFirstSegment, kUnilmSeco
 
 class Unilm final : public Objective {
  public:
-  explicit Unilm(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        sampling_(settings.sampling),
-        next_sentence_(settings.model.next_sentence_head) {}
+  using Objective::Objective;
 
   int64_t num_segments() const override { return kNumUnilmSegments; }
   std::string quantity() const override {
@@ -48,18 +45,18 @@ class Unilm final : public Objective {
   }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape = WindowShape({.seq_len = sampling_.seq_len,
-                                    .content = sampling_.seq_len,
+    BatchShape shape = WindowShape({.seq_len = seq_len_,
+                                    .content = seq_len_,
                                     .targets = sampling_.NumTargets(SampleKind::kModePairs)},
                                    batch_size);
     shape.advance = sampling_.reuse_len;
-    shape.next_sentence = next_sentence_;
+    shape.next_sentence = model_.next_sentence_head;
     shape.loss_names.assign(kModeNames.begin(), kModeNames.end());
     return shape;
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
-    const int64_t slots = sampling_.seq_len;
+    const int64_t slots = seq_len_;
     ANYORDER_CHECK(static_cast<int64_t>(sample.input_tokens.size()) == slots &&
                    static_cast<int64_t>(sample.segment.size()) == slots)
         << "sample of " << sample.input_tokens.size() << " slots, expected " << slots;
@@ -79,7 +76,7 @@ class Unilm final : public Objective {
     FillMaskedReadout(sample, true, b, batch);
     std::fill_n(batch.loss_ids.begin() + b * batch.shape.targets, batch.shape.targets,
                 static_cast<int32_t>(sample.mode));
-    if (next_sentence_) FillLabel(sample, b, batch);
+    if (model_.next_sentence_head) FillLabel(sample, b, batch);
   }
 
  private:
@@ -87,13 +84,10 @@ class Unilm final : public Objective {
   // lane's mean nll plus, in bidirectional mode, that of its label.
   void FillLabel(const TextSample& sample, int64_t b, Batch& batch) const {
     const int64_t share = sample.mode == TextMode::kBidirectional
-                              ? sampling_.MaskedTargets(sampling_.seq_len - sample.padding)
+                              ? sampling_.MaskedTargets(seq_len_ - sample.padding)
                               : 0;
     FillNextSentence(sample, share, 0, b, batch);
   }
-
-  SamplingConfig sampling_;
-  bool next_sentence_;
 };
 
 }  // namespace

@@ -21,8 +21,7 @@ constexpr int64_t kLeastSlots = 5;
 
 class UnilmSeq2seq final : public Objective {
  public:
-  explicit UnilmSeq2seq(const ObjectiveSettings& settings)
-      : Objective(settings.traits), sampling_(settings.sampling) {}
+  using Objective::Objective;
 
   int64_t num_segments() const override { return kNumUnilmSegments; }
   std::string quantity() const override {
@@ -35,17 +34,17 @@ class UnilmSeq2seq final : public Objective {
 
   BatchShape Shape(int64_t batch_size) const override {
     // The longest target leaves its source one token.
-    return WindowShape({.seq_len = sampling_.seq_len,
-                        .content = sampling_.seq_len,
-                        .targets = NumTargets(sampling_.seq_len - kLeastSlots + 1)},
+    return WindowShape({.seq_len = seq_len_,
+                        .content = seq_len_,
+                        .targets = NumTargets(seq_len_ - kLeastSlots + 1)},
                        batch_size);
   }
 
   void BuildLane(const TextSample& sample, int64_t b, Batch& batch) const override {
     FillLaneIdentity(sample, b, batch);
-    const SourceTargetText text = LayOutSourceTarget(sample, sampling_.seq_len);
+    const SourceTargetText text = LayOutSourceTarget(sample, seq_len_);
     const auto length = static_cast<int64_t>(text.tokens.size());
-    for (int64_t slot = 0; slot < sampling_.seq_len; ++slot) {
+    for (int64_t slot = 0; slot < seq_len_; ++slot) {
       Slot value = RankedSlot(slot < length ? text.tokens[slot] : sample.vocabulary.separator, slot,
                               std::max<int64_t>(0, slot - text.source_slots + 1),
                               slot < text.source_slots ? kUnilmSource : kUnilmTarget);
@@ -69,10 +68,10 @@ class UnilmSeq2seq final : public Objective {
                    Batch& batch) const {
     RandomStream random = LaneDraws(sample);
     const auto length = static_cast<int64_t>(text.tokens.size());
-    std::vector<int64_t> slots(static_cast<size_t>(sampling_.seq_len));
+    std::vector<int64_t> slots(static_cast<size_t>(seq_len_));
     // The target's slots first, in random order; then all others.
     for (size_t i = 0; i < slots.size(); ++i)
-      slots[i] = (text.source_slots + static_cast<int64_t>(i)) % sampling_.seq_len;
+      slots[i] = (text.source_slots + static_cast<int64_t>(i)) % seq_len_;
     const int64_t candidates = length - text.source_slots;
     const int64_t hidden = NumTargets(candidates - 1);
     for (int64_t i = 0; i < hidden; ++i)
@@ -86,8 +85,6 @@ class UnilmSeq2seq final : public Objective {
       if (is_target) batch.tokens[row] = Corrupted(truth, sampling_, sample.vocabulary, random);
     }
   }
-
-  SamplingConfig sampling_;
 };
 
 }  // namespace

@@ -33,12 +33,7 @@ BlockRule RuleOf(const SamplingConfig& sampling) {
 
 class UnilmV2 final : public Objective {
  public:
-  explicit UnilmV2(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        sampling_(settings.sampling),
-        rule_(RuleOf(sampling_)),
-        seq_len_(sampling_.seq_len),
-        masks_(rule_.Most(seq_len_)) {}
+  using Objective::Objective;
 
   int64_t num_segments() const override { return 2; }
   std::string quantity() const override {
@@ -148,10 +143,8 @@ class UnilmV2 final : public Objective {
   // Of the i-th [M] (autoencoding) or [P].
   int64_t SlotOf(int32_t loss, int64_t i) const { return seq_len_ + loss * masks_ + i; }
 
-  const SamplingConfig sampling_;
-  const BlockRule rule_;
-  const int64_t seq_len_;
-  const int64_t masks_;
+  const BlockRule rule_ = RuleOf(sampling_);
+  const int64_t masks_ = rule_.Most(seq_len_);
 };
 
 absl::Status CheckBlocks(const SamplingConfig& sampling) {

@@ -20,8 +20,7 @@ constexpr int64_t kLeastSource = 3;
 
 class UnilmV2Seq2seq final : public Objective {
  public:
-  explicit UnilmV2Seq2seq(const ObjectiveSettings& settings)
-      : Objective(settings.traits), sampling_(settings.sampling) {}
+  using Objective::Objective;
 
   int64_t num_segments() const override { return 2; }
   std::string quantity() const override {
@@ -29,8 +28,8 @@ class UnilmV2Seq2seq final : public Objective {
   }
 
   BatchShape Shape(int64_t batch_size) const override {
-    BatchShape shape = WindowShape({.seq_len = sampling_.seq_len,
-                                    .content = sampling_.seq_len + sampling_.num_predict,
+    BatchShape shape = WindowShape({.seq_len = seq_len_,
+                                    .content = seq_len_ + sampling_.num_predict,
                                     .targets = sampling_.num_predict},
                                    batch_size);
     shape.advance = 1;
@@ -49,7 +48,7 @@ class UnilmV2Seq2seq final : public Objective {
     for (int64_t t = 0; t < sampling_.num_predict; ++t) {
       const bool is_used = t < static_cast<int64_t>(target.size());
       if (is_used) FillTarget(sample.vocabulary, target[t], t, first_target, random, b, batch);
-      SetReadout(b, t, ContentRow(batch.shape, b) + sampling_.seq_len + t, is_used ? target[t] : 0,
+      SetReadout(b, t, ContentRow(batch.shape, b) + seq_len_ + t, is_used ? target[t] : 0,
                  is_used ? 1.0f : 0.0f, batch);
     }
   }
@@ -73,7 +72,7 @@ class UnilmV2Seq2seq final : public Objective {
   // [SOS] source [EOS]; where the target begins.
   int64_t FillSource(const TextSample& sample, int64_t target_len, int64_t b, Batch& batch) const {
     const std::vector<int32_t>& source = sample.parts[0];
-    const int64_t room = sampling_.seq_len - target_len - 2;
+    const int64_t room = seq_len_ - target_len - 2;
     const auto kept = std::min(static_cast<int64_t>(source.size()), room);
     int64_t slot = 0;
     const auto add = [&](int32_t token) {
@@ -93,11 +92,8 @@ class UnilmV2Seq2seq final : public Objective {
     const bool is_replaced = random.Uniform() < sampling_.target_replace_prob;
     const int32_t read = is_replaced ? Corrupted(token, sampling_, ids, random) : token;
     SetContentSlot(b, place, RankedSlot(read, place, t + 1, kTargetSegment), batch);
-    SetContentSlot(b, sampling_.seq_len + t, GroupSlot(ids.mask, place, t, t + 1, kTargetSegment),
-                   batch);
+    SetContentSlot(b, seq_len_ + t, GroupSlot(ids.mask, place, t, t + 1, kTargetSegment), batch);
   }
-
-  const SamplingConfig sampling_;
 };
 
 }  // namespace

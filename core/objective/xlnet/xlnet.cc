@@ -12,14 +12,7 @@ namespace {
 
 class PermutationLm final : public Objective {
  public:
-  explicit PermutationLm(const ObjectiveSettings& settings)
-      : Objective(settings.traits),
-        initial_memory_(settings.model.initial_memory),
-        memory_rows_(settings.model.mem_len),
-        seq_len_(settings.sampling.seq_len),
-        half_len_(settings.sampling.reuse_len),
-        num_predict_(settings.sampling.num_predict),
-        next_sentence_(settings.model.next_sentence_head) {}
+  using Objective::Objective;
 
   std::string quantity() const override {
     return "conditional NLL of partially predicted targets (no perplexity)";
@@ -48,7 +41,7 @@ class PermutationLm final : public Objective {
                    sample.order.size() == slots && sample.segment.size() == slots)
         << "sample of " << sample.is_masked.size() << " slots, expected " << seq_len_;
     FillLaneIdentity(sample, b, batch);
-    FillMemoryKeys(sample, initial_memory_, b, batch);
+    FillMemoryKeys(sample, model_.initial_memory, b, batch);
     FillContent(sample, b, batch);
     FillQueries(sample, b, batch);
     if (next_sentence_) FillNextSentence(sample, num_predict_, seq_len_ - 1, b, batch);
@@ -105,12 +98,10 @@ class PermutationLm final : public Objective {
     for (; query < num_predict_; ++query) SetQuery(b, query, {.lim = kSeesNothing}, 0, 0.0f, batch);
   }
 
-  InitialMemory initial_memory_;
-  int64_t memory_rows_;
-  int64_t seq_len_;
-  int64_t half_len_;
-  int64_t num_predict_;
-  bool next_sentence_;
+  const int64_t memory_rows_ = model_.mem_len;
+  const int64_t half_len_ = sampling_.reuse_len;
+  const int64_t num_predict_ = sampling_.num_predict;
+  const bool next_sentence_ = model_.next_sentence_head;
 };
 
 }  // namespace

@@ -36,7 +36,8 @@ class CountingSampler : public Sampler {
 
 class OneTokenObjective : public Objective {
  public:
-  OneTokenObjective() : Objective({"one_token", "", SampleKind::kContiguous}) {}
+  OneTokenObjective()
+      : Objective({{"one_token", "", SampleKind::kContiguous}, ModelConfig(), SamplingConfig()}) {}
   BatchShape Shape(int64_t batch_size) const override {
     BatchShape shape;
     shape.batch_size = batch_size;
