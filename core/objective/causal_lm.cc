@@ -25,9 +25,6 @@ class CausalLm : public Objective {
   using Objective::Objective;
 
   std::string quantity() const override { return "NLL of next tokens, read as in training"; }
-  std::string evaluation_note() const override {
-    return HiddenDocumentsNote(sampling_.hide_documents);
-  }
 
   BatchShape Shape(int64_t batch_size) const override {
     return {.batch_size = batch_size,

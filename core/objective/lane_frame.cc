@@ -130,10 +130,6 @@ std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace
   return documents;
 }
 
-std::string HiddenDocumentsNote(bool hidden) {
-  return hidden ? "no token sees other documents of its window; " : "";
-}
-
 void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch) {
   const BatchShape& shape = batch.shape;
   const int64_t first = b * shape.num_keys();

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "core/base/philox.h"
@@ -89,9 +88,6 @@ void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
 enum class EodPlace { kEndsDocument, kBeginsNext };
 // The document of each token, Slot::doc: numbers from 0 on in reading order; all 0 unless `hidden`.
 std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace place);
-
-// Objective::evaluation_note of windows whose documents are hidden from each other.
-std::string HiddenDocumentsNote(bool hidden);
 
 // Memory keys of lane `b`: positions -M..-1, segment 0, visible across documents. While a lane is
 // younger than its memory is long, slots that hold no state yet are hidden, or seen as zeros

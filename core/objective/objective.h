@@ -61,7 +61,9 @@ class Objective {
   // `anyorder eval` says it.
   virtual std::string quantity() const { return "training loss of " + name(); }
   // What else a reader of an evaluation must know of the loss; ends with "; ", or is empty.
-  virtual std::string evaluation_note() const { return ""; }
+  virtual std::string evaluation_note() const {
+    return sampling_.hide_documents ? "no token sees other documents of its window; " : "";
+  }
   // Shape of a microbatch of `batch_size` lanes.
   virtual BatchShape Shape(int64_t batch_size) const = 0;
   // Fills lane `b` of `batch` from `sample`. `batch` has Shape(...).

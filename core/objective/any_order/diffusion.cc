@@ -23,9 +23,6 @@ class Diffusion : public AnyOrderObjective {
     return absl::StrCat(ShownQuantity(),
                         sampling_.hide_documents ? ", given where documents end" : "");
   }
-  std::string evaluation_note() const override {
-    return HiddenDocumentsNote(sampling_.hide_documents);
-  }
   absl::StatusOr<CanvasForm> Canvas(const GenerationTokens& tokens) const final {
     return DiffusionCanvas(family_, config_, seq_len_, tokens);
   }
