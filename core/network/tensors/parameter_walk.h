@@ -90,11 +90,11 @@ class ParameterWalk {
 
   void WalkLayer(LayerTensors<View>& t) {
     const int64_t dim = model_.model_dim;
-    Heads(t.q, "rel_attn.q", dim);
-    KeyHeads(t.k, "rel_attn.k");
-    KeyHeads(t.v, "rel_attn.v");
-    Heads(t.o, "rel_attn.o", dim);
-    if (model_.relative_positions()) Heads(t.r, "rel_attn.r", dim);
+    Heads(t.q, "rel_attn.q", model_.num_heads);
+    Heads(t.k, "rel_attn.k", model_.kv_heads());
+    Heads(t.v, "rel_attn.v", model_.kv_heads());
+    Heads(t.o, "rel_attn.o", model_.num_heads);
+    if (model_.relative_positions()) Heads(t.r, "rel_attn.r", model_.num_heads);
     Adapter(t.q_adapter, AdapterTarget::kQ, "rel_attn.q", dim, heads_dim());
     Adapter(t.k_adapter, AdapterTarget::kK, "rel_attn.k", dim, keys_dim());
     Adapter(t.v_adapter, AdapterTarget::kV, "rel_attn.v", dim, keys_dim());
@@ -111,9 +111,9 @@ class ParameterWalk {
       Gains(t.k_norm, "rel_attn.k_norm", model_.head_dim);
     }
     if (model_.global_projections) {
-      Heads(t.global_q, "rel_attn.global_q", dim);
-      Heads(t.global_k, "rel_attn.global_k", dim);
-      Heads(t.global_v, "rel_attn.global_v", dim);
+      Heads(t.global_q, "rel_attn.global_q", model_.num_heads);
+      Heads(t.global_k, "rel_attn.global_k", model_.num_heads);
+      Heads(t.global_v, "rel_attn.global_v", model_.num_heads);
     }
     if (model_.global_projections && model_.attention_biases) {
       Bias(&t.global_q_bias, "rel_attn.global_q_bias", "", heads_dim());
@@ -198,13 +198,9 @@ class ParameterWalk {
     }
     if (model_.relative_segments()) add(t.segment_bias, "r_s_bias");
   }
-  void Heads(View& view, const char* name, int64_t rows) {
-    Add(&view, name, "", {rows, model_.num_heads, model_.head_dim}, {rows, heads_dim()},
-        ParameterInit::kWeights);
-  }
-  void KeyHeads(View& view, const char* name) {
+  void Heads(View& view, const char* name, int64_t heads) {
     const int64_t dim = model_.model_dim;
-    Add(&view, name, "", {dim, model_.kv_heads(), model_.head_dim}, {dim, keys_dim()},
+    Add(&view, name, "", {dim, heads, model_.head_dim}, {dim, heads * model_.head_dim},
         ParameterInit::kWeights);
   }
   void Weights(View& view, const char* name, const Shape& shape) {
