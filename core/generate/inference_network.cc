@@ -152,7 +152,7 @@ void InferenceNetwork::Run(const Batch& batch, ConstTensorView weights, KeyCache
 }
 
 // What else than the network's shape decides: position tables that are there already, and which
-// lanes' keys move together (StoreKeys).
+// lanes' keys move together (attention_block.cc).
 std::vector<int64_t> InferenceNetwork::ForwardChoices(const KeyCache* cache) const {
   std::vector<int64_t> choices = {tables_.bands.data() != nullptr ? 1 : 0,
                                   tables_.relative.num_tables()};

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "core/base/check.h"
 #include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 #include "core/network/layers/recurrence.h"
@@ -200,7 +201,36 @@ class AttentionBlock {
     }
     Rotate(context_, a_.q, QueryAngles(), /*inverse=*/false);
     Rotate(context_, a_.k, tables_.rotary.keys(), /*inverse=*/false);
-    if (context_.cache != nullptr) StoreKeys(context_, layer_);
+    if (context_.cache != nullptr) StoreKeys(*context_.cache);
+  }
+
+  // Puts the keys and values that the layer has just projected into the cache.
+  void StoreKeys(const KeyCache& cache) const {
+    const BatchShape& batch = context_.shape.batch;
+    const int64_t columns = context_.shape.keys_dim();
+    const int64_t row_elements = batch.content_rows * columns;
+    const int64_t lane_elements = batch.num_keys() * columns;
+    int64_t end = 0;
+    // Lanes whose slots stand at the same place, as those of one example do, move together.
+    for (int64_t first = 0; first < batch.batch_size; first = end) {
+      const int64_t slot = cache.begin[first];
+      ANYORDER_CHECK(slot >= 0 && slot + batch.content_rows <= batch.num_keys())
+          << "key slots " << slot << "+" << batch.content_rows << " of " << batch.num_keys();
+      for (end = first + 1; end < batch.batch_size && cache.begin[end] == slot;) ++end;
+      const auto store = [&](ConstTensorView from, TensorView to) {
+        backend_.CopyRows({.source = from,
+                           .source_begin = first * row_elements,
+                           .source_stride = row_elements,
+                           .destination = to,
+                           .destination_begin = first * lane_elements + slot * columns,
+                           .destination_stride = lane_elements,
+                           .rows = end - first,
+                           .columns = row_elements},
+                          context_.stream);
+      };
+      store(a_.k, cache.layers[layer_].k);
+      store(a_.v, cache.layers[layer_].v);
+    }
   }
 
   // Biases that all layers share are added to, by way of a scratch.

@@ -13,22 +13,17 @@
 
 namespace anyorder {
 
-struct StepContext;
-
 struct KeyCache {
   struct Layer {
     TensorView k, v;  // [B, K, H*D] T
   };
   std::vector<Layer> layers;
-  // [B] the key slot where those of a lane's content rows go, one after the other.
+  // [B] the key slot where those of a lane's content rows go, one after the other; Batch's key
+  // arrays describe where they stand.
   std::vector<int64_t> begin;
   // Whether the activations hold the projected position tables already; they depend on weights
   // alone.
   bool has_tables = false;
 };
-
-// Puts the keys and values that `layer` has just projected into the cache. Where they stand is what
-// Batch's key arrays describe.
-void StoreKeys(const StepContext& context, int64_t layer);
 
 }  // namespace anyorder
