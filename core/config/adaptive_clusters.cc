@@ -1,7 +1,5 @@
 #include "core/config/adaptive_clusters.h"
 
-#include <limits>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -46,7 +44,7 @@ int64_t DimOf(const ModelConfig& model, size_t cluster) {
 
 }  // namespace
 
-absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
+absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
   if (model.div_val < 1)
     return InvalidArgument("model.div_val is ", model.div_val, " but must be at least 1");
   if (!model.adaptive()) {
@@ -67,13 +65,6 @@ absl::Status CheckAdaptiveClusters(const ModelConfig& model) {
                            cutoffs.size(),
                            " less than one dimension of model.model_dim = ", model.model_dim,
                            "; use a smaller one, or fewer cutoffs");
-  return absl::OkStatus();
-}
-
-absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size) {
-  RETURN_IF_ERROR(CheckAdaptiveClusters(model));
-  if (!model.adaptive()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> cutoffs, ReadCutoffs(model));
   if (cutoffs.back() < vocab_size) return absl::OkStatus();
   return Unusable(model,
                   absl::StrCat("but the vocabulary has only ", vocab_size,

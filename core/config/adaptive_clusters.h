@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -30,11 +31,10 @@ struct AdaptiveCluster {
 };
 
 // InvalidArgument for cutoffs that are no increasing positive numbers, that are given without an
-// adaptive softmax or missing with one, and for a div_val that leaves a cluster no dimension.
-absl::Status CheckAdaptiveClusters(const ModelConfig& model);
-
-// Checks also that every cluster has a word of `vocab_size`.
-absl::Status CheckAdaptiveClusters(const ModelConfig& model, int64_t vocab_size);
+// adaptive softmax or missing with one, for a div_val that leaves a cluster no dimension, and for a
+// cluster without a word of `vocab_size`, where that is known.
+absl::Status CheckAdaptiveClusters(const ModelConfig& model,
+                                   int64_t vocab_size = std::numeric_limits<int64_t>::max());
 
 // Head first; empty without an adaptive softmax. REQUIRES: CheckAdaptiveClusters(model,
 // vocab_size).ok().
