@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -18,7 +19,9 @@ namespace anyorder {
 class GraphRecorder {
  public:
   explicit GraphRecorder(kernels::Backend& backend) : backend_(backend) {}
-  ~GraphRecorder();
+  ~GraphRecorder() {
+    for (const auto& [choices, key] : keys_) backend_.ForgetGraph(key);
+  }
   GraphRecorder(const GraphRecorder&) = delete;
   GraphRecorder& operator=(const GraphRecorder&) = delete;
 
@@ -30,7 +33,14 @@ class GraphRecorder {
   // Runs `operations` as one graph. `choices` are all that decides which operations they are: equal
   // choices are the same sequence.
   void Run(const std::vector<int64_t>& choices, StreamView stream,
-           absl::FunctionRef<void()> operations);
+           absl::FunctionRef<void()> operations) {
+    static std::atomic<int64_t> last_key{0};
+    const auto [graph, is_new] = keys_.try_emplace(choices, 0);
+    if (is_new) graph->second = ++last_key;
+    backend_.BeginGraph(graph->second, stream);
+    operations();
+    backend_.EndGraph(stream);
+  }
 
  private:
   kernels::Backend& backend_;
