@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/objective/span_candidate.h"
+#include "core/objective/text_sample.h"
 #include "data/dataset/example_origins.h"
 
 namespace anyorder::data {

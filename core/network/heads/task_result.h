@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/objective/span_candidate.h"
+#include "core/objective/text_sample.h"
 
 namespace anyorder {
 
