@@ -37,7 +37,7 @@ class DirectTransport final : public DeviceTransport {
   Communicator& communicator_;
 };
 
-constexpr int64_t kStagingBytes = int64_t{64} << 20;
+constexpr int64_t kStagingBytes = int64_t{64} << 20;  // unless the caller says
 // Pieces begin on cache lines of the staging memory.
 constexpr int64_t kPieceUnit = 64;
 

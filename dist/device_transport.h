@@ -72,10 +72,9 @@ class TransportChoice {
 
 // Device memory over a Communicator that can only read the host's: through staging memory, in
 // pieces, so that staging is bounded and one piece is copied while another is on its way. It does
-// not overlap with computation: a call waits for its peers.
-
-// `staging_bytes` of host memory, for all pieces together: two rounds, each with what goes out and
-// what comes in. Equal on all ranks. The others are borrowed. ResourceExhausted from the allocator.
+// not overlap with computation: a call waits for its peers. `staging_bytes` is the host memory of
+// all pieces together: two rounds, each with what goes out and what comes in; equal on all ranks.
+// The others are borrowed. ResourceExhausted from the allocator.
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(Communicator& communicator,
                                                                      kernels::Backend& backend,
                                                                      int64_t staging_bytes);
