@@ -1,13 +1,14 @@
 #include "launcher/process/host_names.h"
 
 #include <ifaddrs.h>
+#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <system_error>
 
 #include "absl/strings/match.h"
@@ -24,25 +25,22 @@
 namespace anyorder::launcher {
 namespace {
 
-bool IsSameAddress(const sockaddr* a, const sockaddr* b) {
-  if (a == nullptr || b == nullptr || a->sa_family != b->sa_family) return false;
-  if (a->sa_family == AF_INET) {
-    return reinterpret_cast<const sockaddr_in*>(a)->sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in*>(b)->sin_addr.s_addr;
-  }
-  return a->sa_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6*>(a)->sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
+// "" of what is no address of a network.
+std::string TextOf(const sockaddr* address) {
+  char text[NI_MAXHOST] = "";
+  const socklen_t size =
+      address->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  ::getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  return text;
 }
 
-bool IsOwnAddress(const sockaddr* address) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return false;
-  bool is_own = false;
-  for (const ifaddrs* one = all; one != nullptr && !is_own; one = one->ifa_next)
-    is_own = IsSameAddress(one->ifa_addr, address);
-  ::freeifaddrs(all);
-  return is_own;
+std::string NetworkOf(const ifaddrs& one) {
+  if (one.ifa_netmask == nullptr || one.ifa_addr->sa_family != AF_INET) return "";
+  const uint32_t mask = reinterpret_cast<const sockaddr_in*>(one.ifa_netmask)->sin_addr.s_addr;
+  sockaddr_in base = *reinterpret_cast<const sockaddr_in*>(one.ifa_addr);
+  base.sin_addr.s_addr &= mask;
+  return absl::StrCat(TextOf(reinterpret_cast<const sockaddr*>(&base)), "/",
+                      __builtin_popcount(mask));
 }
 
 absl::StatusOr<int64_t> ParseSlots(absl::string_view text) {
@@ -127,19 +125,39 @@ void Add(const HostSlots& host, std::vector<HostSlots>& hosts) {
 
 }  // namespace
 
-bool IsThisHost(const std::string& name) {
-  const std::string own = HostName();
-  if (name == own || absl::StartsWith(own, name + ".") || absl::StartsWith(name, own + "."))
-    return true;
+std::vector<OwnAddress> OwnAddresses() {
+  std::vector<OwnAddress> addresses;
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return addresses;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    const std::string text = one->ifa_addr == nullptr ? "" : TextOf(one->ifa_addr);
+    if (text.empty()) continue;
+    const bool is_up = (one->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP;
+    // A link-local one needs the other host's name of its network.
+    addresses.push_back({text, NetworkOf(*one), is_up && !absl::StrContains(text, '%')});
+  }
+  ::freeifaddrs(all);
+  return addresses;
+}
+
+std::vector<OwnAddress> OwnAddressesOf(const std::string& name) {
+  std::vector<OwnAddress> addresses;
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return false;
-  bool is_own = false;
-  for (const addrinfo* one = found; one != nullptr && !is_own; one = one->ai_next)
-    is_own = IsOwnAddress(one->ai_addr);
+  if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return addresses;
+  const std::vector<OwnAddress> all = OwnAddresses();
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
+    std::copy_if(all.begin(), all.end(), std::back_inserter(addresses),
+                 [one](const OwnAddress& own) { return own.text == TextOf(one->ai_addr); });
   ::freeaddrinfo(found);
-  return is_own;
+  return addresses;
+}
+
+bool IsThisHost(const std::string& name) {
+  const std::string own = HostName();
+  return name == own || absl::StartsWith(own, name + ".") || absl::StartsWith(name, own + ".") ||
+         !OwnAddressesOf(name).empty();
 }
 
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file) {

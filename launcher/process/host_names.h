@@ -10,8 +10,17 @@
 
 namespace anyorder::launcher {
 
+struct OwnAddress {
+  std::string text;            // "10.0.0.3"
+  std::string network;         // "10.0.0.0/24"; "" of IPv6
+  bool is_for_others = false;  // other machines may reach it
+};
+// The addresses of this machine's interfaces, or those of them that `name` leads to, as the
+// resolver has them.
+std::vector<OwnAddress> OwnAddresses();
+std::vector<OwnAddress> OwnAddressesOf(const std::string& name);
+
 // Whether `name` is this machine: its own name, or one that leads to an address of its interfaces.
-// Asks the resolver.
 bool IsThisHost(const std::string& name);
 
 struct HostSlots {

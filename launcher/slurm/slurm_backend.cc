@@ -211,9 +211,8 @@ absl::StatusOr<Place> SlurmBackend::Prepare() {
   const std::vector<std::string> before = nodes_;
   if (environment_.empty()) {
     RETURN_IF_ERROR(EndLeftoverSteps());
-    std::vector<std::string> notes = {mpi_.reason};
-    environment_ = MpiEnvironmentForNodes(&notes);
-    for (const std::string& note : notes) Log(note);
+    Log(mpi_.reason);
+    environment_ = MpiEnvironmentForNodes();
   }
   ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
   const auto num_nodes = static_cast<int64_t>(nodes_.size());
@@ -280,8 +279,8 @@ StartedGroup SlurmBackend::StartService(const AttemptOptions& options) {
 }
 
 // Nodes that wait for node 0 have less to say than the one that was refused.
-std::string SlurmBackend::ServiceWords(const AttemptOptions&) {
-  return service_words_->last_error().empty() ? LastLine(RunDirectory(options_.run_dir).service_log)
+std::string SlurmBackend::ServiceWords(const AttemptOptions& options) {
+  return service_words_->last_error().empty() ? LaunchBackend::ServiceWords(options)
                                               : service_words_->last_error();
 }
 

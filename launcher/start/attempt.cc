@@ -234,13 +234,13 @@ class Watchdog {
 
  private:
   static liveness::WatchLimits LimitsOf(const AttemptOptions& options) {
-    liveness::WatchLimits limits;
-    limits.report_after = absl::Seconds(options.dist.hang_report_seconds);
-    limits.end_after = absl::Seconds(options.dist.collective_timeout_seconds);
-    limits.start_limit = absl::Seconds(options.health.start_timeout_seconds);
-    limits.service_limit = absl::Seconds(options.health.contact_timeout_seconds);
-    limits.file_stall_limit = absl::Seconds(options.health.file_stall_seconds);
-    return limits;
+    const DistConfig& dist = options.config.dist;
+    const HealthConfig& health = options.config.health;
+    return {.report_after = absl::Seconds(dist.hang_report_seconds),
+            .end_after = absl::Seconds(dist.collective_timeout_seconds),
+            .start_limit = absl::Seconds(health.start_timeout_seconds),
+            .service_limit = absl::Seconds(health.contact_timeout_seconds),
+            .file_stall_limit = absl::Seconds(health.file_stall_seconds)};
   }
 
   liveness::RankWatchdog judge_;
@@ -275,7 +275,7 @@ int EndOfRanks(int exit_status) {
 
 int WatchUntilEnd(const AttemptOptions& options, HealthServer& health, ProcessGroup& service,
                   ProcessGroup& ranks, bool is_distributed, OutputRelay& output) {
-  SignalForwarder signals(ranks, absl::Seconds(options.health.contact_timeout_seconds));
+  SignalForwarder signals(ranks, absl::Seconds(options.config.health.contact_timeout_seconds));
   Watchdog watchdog(options, health, service, ranks);
   bool service_is_lost = false;
   absl::Time service_end = absl::InfiniteFuture();
@@ -308,11 +308,12 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
                                OutputRelay& output) {
   if (IsAskedToStop()) return static_cast<int>(kExitRequeue);  // between two starts
   EnterPhase("starting the checkpoint service and the ranks",
-             {.held = absl::Seconds(options.health.start_timeout_seconds)});
-  ASSIGN_OR_RETURN(const std::unique_ptr<HealthServer> health,
-                   HealthServer::Start({options.run_dir, options.identity.run_id,
-                                        options.identity.attempt, backend.is_distributed(),
-                                        absl::Seconds(options.health.contact_timeout_seconds)}));
+             {.held = absl::Seconds(options.config.health.start_timeout_seconds)});
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<HealthServer> health,
+      HealthServer::Start({options.run_dir, options.identity.run_id, options.identity.attempt,
+                           backend.is_distributed(),
+                           absl::Seconds(options.config.health.contact_timeout_seconds)}));
   ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
                    StartService(options, *health, backend));
   if (IsAskedToStop()) {
@@ -333,7 +334,7 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
   // Now there is something to save and to record, which is worth waiting for.
   EnterPhase("following the ranks and recording their end",
              {.held = absl::InfiniteDuration(),
-              .after_request = absl::Seconds(options.health.file_stall_seconds)});
+              .after_request = absl::Seconds(options.config.health.file_stall_seconds)});
   const int exit_status =
       WatchUntilEnd(options, *health, *service, **ranks, backend.is_distributed(), output);
   RETURN_IF_ERROR(options.lease->Check());

@@ -1,9 +1,6 @@
 #include "launcher/start/health_server.h"
 
 #include <fcntl.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
@@ -15,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/escaping.h"
 
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
+#include "launcher/process/host_names.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -34,12 +31,10 @@ constexpr size_t kMaxConnections = 4096;
 constexpr int64_t kMaxUnsentBytes = 1 << 20;
 
 absl::StatusOr<std::string> RandomToken() {
-  unsigned char bytes[16];
+  char bytes[16];
   if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
     return ErrnoStatus("get", "random bytes");
-  std::string token;
-  for (const unsigned char byte : bytes) absl::StrAppendFormat(&token, "%02x", byte);
-  return token;
+  return absl::BytesToHexString(absl::string_view(bytes, sizeof bytes));
 }
 
 // In the same time wherever they differ.
@@ -48,28 +43,6 @@ bool AreEqual(const std::string& a, const std::string& b) {
   unsigned char difference = 0;
   for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
   return difference == 0;
-}
-
-// The addresses of this machine that others may reach.
-std::vector<std::string> OwnAddresses() {
-  std::vector<std::string> addresses;
-  ifaddrs* list = nullptr;
-  if (::getifaddrs(&list) != 0) return addresses;
-  for (const ifaddrs* it = list; it != nullptr; it = it->ifa_next) {
-    if (it->ifa_addr == nullptr) continue;
-    const bool is_ipv6 = it->ifa_addr->sa_family == AF_INET6;
-    if (!is_ipv6 && it->ifa_addr->sa_family != AF_INET) continue;
-    if ((it->ifa_flags & IFF_LOOPBACK) != 0 || (it->ifa_flags & IFF_UP) == 0) continue;
-    // Needs the other host's name of its network.
-    const auto* ipv6 = reinterpret_cast<const sockaddr_in6*>(it->ifa_addr);
-    if (is_ipv6 && IN6_IS_ADDR_LINKLOCAL(&ipv6->sin6_addr)) continue;
-    char text[NI_MAXHOST] = "";
-    const socklen_t size = is_ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-    if (::getnameinfo(it->ifa_addr, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0)
-      addresses.emplace_back(text);
-  }
-  ::freeifaddrs(list);
-  return addresses;
 }
 
 // Readable by this user only; other nodes do not see the name before what is in it.
@@ -115,7 +88,8 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
   ASSIGN_OR_RETURN(endpoint.token, RandomToken());
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.is_distributed, endpoint));
   if (options.is_distributed) {
-    endpoint.addresses = OwnAddresses();
+    for (const OwnAddress& own : OwnAddresses())
+      if (own.is_for_others) endpoint.addresses.push_back(own.text);
     endpoint.silence_limit = options.silence_limit;
   }
   // Last, for services on the same machine where it has no other.

@@ -37,43 +37,27 @@ constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 // For a killed service's end to be heard of; then the way to its host is cut.
 constexpr absl::Duration kKillLimit = absl::Seconds(3);
 
-// The service of one host, by its `anyorder node-process` there.
-class HostService {
- public:
-  static absl::StatusOr<HostService> Start(const std::vector<std::string>& command,
-                                           const std::string& log) {
-    int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe to", command[0]);
-    const UniqueFd read_end(ends[0]);
-    UniqueFd write_end(ends[1]);
-    ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
-    ASSIGN_OR_RETURN(OutputRelay output, OutputRelay::Open(log, /*is_shown=*/false));
-    SpawnOptions spawn;
-    spawn.arguments = command;
-    spawn.input_fd = read_end.get();
-    ASSIGN_OR_RETURN(ChildProcess child, output.Start(std::move(spawn)));
-    return HostService(std::move(child), std::move(output), std::move(write_end));
-  }
-
-  std::optional<int> Poll() {
-    output_.Pump(0);
-    return child_.Poll();
-  }
-  // What cannot be passed on is said again later, or the way is cut.
-  void Tell(absl::string_view signal_name) {
-    const std::string line = absl::StrCat(signal_name, "\n");
-    [[maybe_unused]] const ssize_t written = ::write(input_.get(), line.data(), line.size());
-  }
-  void Cut() { child_.Signal(SIGKILL); }
-
- private:
-  HostService(ChildProcess child, OutputRelay output, UniqueFd input)
-      : child_(std::move(child)), output_(std::move(output)), input_(std::move(input)) {}
-
-  ChildProcess child_;
-  OutputRelay output_;
-  UniqueFd input_;
+// The service of one host, by its `anyorder node-process` there, which reads `input`.
+struct HostService {
+  ChildProcess child;
+  OutputRelay output;
+  UniqueFd input;
 };
+
+absl::StatusOr<HostService> StartHostService(const std::vector<std::string>& command,
+                                             const std::string& log) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return ErrnoStatus("pipe to", command[0]);
+  const UniqueFd read_end(ends[0]);
+  UniqueFd write_end(ends[1]);
+  ::fcntl(write_end.get(), F_SETFL, O_NONBLOCK);
+  ASSIGN_OR_RETURN(OutputRelay output, OutputRelay::Open(log, /*is_shown=*/false));
+  SpawnOptions spawn;
+  spawn.arguments = command;
+  spawn.input_fd = read_end.get();
+  ASSIGN_OR_RETURN(ChildProcess child, output.Start(std::move(spawn)));
+  return HostService{std::move(child), std::move(output), std::move(write_end)};
+}
 
 // Those of a start. They end together: when one fails, the others are ended, too.
 class HostServices final : public ProcessGroup {
@@ -83,7 +67,8 @@ class HostServices final : public ProcessGroup {
   std::optional<int> Poll() override {
     bool is_over = true;
     for (HostService& service : services_) {
-      const std::optional<int> ended = service.Poll();
+      service.output.Pump(0);
+      const std::optional<int> ended = service.child.Poll();
       is_over = is_over && ended.has_value();
       if (!ended || *ended == 0) continue;
       if (exit_status_ == 0) exit_status_ = *ended;  // the others end because of it
@@ -91,19 +76,22 @@ class HostServices final : public ProcessGroup {
     }
     const bool is_due = MonotonicNow() - killed_ > kKillLimit;
     for (HostService& service : services_)
-      if (is_due) service.Cut();
+      if (is_due) service.child.Signal(SIGKILL);
     return is_over ? std::optional(exit_status_) : std::nullopt;
   }
-  void AskToStop(bool) override { TellAll("USR1"); }  // its ranks may have a save to make
+  void AskToStop(bool) override { TellAll("USR1\n"); }  // its ranks may have a save to make
   void Kill() override {
     if (killed_ != absl::InfiniteFuture()) return;
     killed_ = MonotonicNow();
-    TellAll("KILL");
+    TellAll("KILL\n");
   }
 
  private:
-  void TellAll(absl::string_view signal_name) {
-    for (HostService& service : services_) service.Tell(signal_name);
+  // What cannot be passed on is said again later, or the way is cut.
+  void TellAll(absl::string_view line) {
+    for (const HostService& service : services_)
+      [[maybe_unused]] const ssize_t written =
+          ::write(service.input.get(), line.data(), line.size());
   }
 
   std::list<HostService> services_;
@@ -123,9 +111,6 @@ class HostsBackend final : public LaunchBackend {
 
   absl::StatusOr<Place> Prepare() override;
   StartedGroup StartService(const AttemptOptions& options) override;
-  std::string ServiceWords(const AttemptOptions& options) override {
-    return LastLine(RunDirectory(options.run_dir).service_log);
-  }
   StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override;
   bool is_distributed() const override { return true; }
   // Services remove their directories, and the next start what is left.
@@ -226,11 +211,7 @@ absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
 }
 
 absl::StatusOr<Place> HostsBackend::Prepare() {
-  if (environment_.empty()) {
-    std::vector<std::string> notes;
-    environment_ = MpiEnvironmentForNodes(&notes);
-    for (const std::string& note : notes) Log(note);
-  }
+  if (environment_.empty()) environment_ = MpiEnvironmentForNodes();
   const std::vector<HostSlots> before = hosts_;
   ASSIGN_OR_RETURN(const std::vector<HostSlots> living, HostsThatAnswer());
   hosts_ = FillSlots(living, options_.ranks);
@@ -259,7 +240,7 @@ StartedGroup HostsBackend::StartService(const AttemptOptions& options) {
   for (const HostSlots& host : hosts_) {
     ASSIGN_OR_RETURN(
         HostService service,
-        HostService::Start(On(host.name, command), RunDirectory(options.run_dir).service_log));
+        StartHostService(On(host.name, command), RunDirectory(options.run_dir).service_log));
     services.push_back(std::move(service));
   }
   return std::make_unique<HostServices>(std::move(services));

@@ -139,11 +139,9 @@ class Run {
     PaceRecorder pace({options_.run_dir, identity_.run_id, identity_.attempt, place.ranks,
                        config_.health.straggler_ratio});
     absl::StatusOr<int> exit_status =
-        RunAttempt({options_.run_dir, identity_, place, options_.resume, config_.checkpoint,
-                    config_.dist, config_.health,
+        RunAttempt({options_.run_dir, identity_, place, options_.resume, config_,
                     /*progress_on_terminal=*/TakesEscapes(STDERR_FILENO), &lease_, &pace,
-                    /*before_ranks=*/[this] { return FreezeConfig(); },
-                    /*is_private=*/config_.run.is_private},
+                    /*before_ranks=*/[this] { return FreezeConfig(); }},
                    backend_, output);
     RETURN_IF_ERROR(lease_.Check());
     // The mpirun of Open MPI 5 ends with 0 also where it lost a machine.

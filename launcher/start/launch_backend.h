@@ -38,16 +38,13 @@ struct AttemptOptions {
   RunIdentity identity;
   Place place;
   std::string resume = "auto";
-  CheckpointConfig checkpoint;
-  DistConfig dist;  // these two: how long who may be silent
-  HealthConfig health;
+  RunConfig config;
   bool progress_on_terminal = false;
   HeldLease* lease = nullptr;    // never null in RunAttempt
   PaceRecorder* pace = nullptr;  // nor is this, once there are ranks
   // Called once the service owns the run directory, before the ranks start: what a start that is
   // refused must not have written.
   std::function<absl::Status()> before_ranks;
-  bool is_private = false;  // run.private, which the ranks read themselves
   // A service may say nothing new for so long while it starts, which takes as long as it takes to
   // read a checkpoint that an earlier start left uncommitted.
   absl::Duration service_silence_limit = absl::Minutes(3);
@@ -102,8 +99,8 @@ class LaunchBackend {
   virtual absl::StatusOr<Place> Prepare() = 0;
 
   virtual StartedGroup StartService(const AttemptOptions& options) = 0;
-  // The last thing that the service said.
-  virtual std::string ServiceWords(const AttemptOptions& options) = 0;
+  // The last thing that the service said: the last line of its log.
+  virtual std::string ServiceWords(const AttemptOptions& options);
 
   virtual StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) = 0;
   // Whether ranks cannot see this process die, and so are told by their services.
@@ -112,8 +109,6 @@ class LaunchBackend {
   virtual void CleanUp() = 0;
 };
 
-// The last line of a file, "" if there is none.
-std::string LastLine(const std::string& path);
 // The command lines of anyorder-train and anyorder-ckptd, the same for every backend.
 std::vector<std::string> RankCommand(const AttemptOptions& options);
 std::vector<std::string> ServiceCommand(const AttemptOptions& options);

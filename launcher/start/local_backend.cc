@@ -60,10 +60,6 @@ class LocalBackend final : public LaunchBackend {
     return std::make_unique<ProgramGroup>(service, GroupSignals{SIGTERM, SIGTERM, SIGKILL});
   }
 
-  std::string ServiceWords(const AttemptOptions& options) override {
-    return LastLine(RunDirectory(options.run_dir).service_log);
-  }
-
   StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override {
     SpawnOptions spawn;
     spawn.arguments = MpirunCommand(mpi_, ranks_, /*hosts=*/{});
@@ -125,8 +121,8 @@ void ProgramGroup::Kill() {
   program_.Signal(signals_.kill);
 }
 
-std::string LastLine(const std::string& path) {
-  std::ifstream file(path);
+std::string LaunchBackend::ServiceWords(const AttemptOptions& options) {
+  std::ifstream file(RunDirectory(options.run_dir).service_log);
   std::string last;
   for (std::string line; std::getline(file, line);) last = line;
   return last;
@@ -139,10 +135,10 @@ std::vector<std::string> RankCommand(const AttemptOptions& options) {
 
 std::vector<std::string> ServiceCommand(const AttemptOptions& options) {
   std::vector<std::string> command = CommandOf(
-      "/anyorder-ckptd", options, "--keep-last", absl::StrCat(options.checkpoint.keep_last),
-      "--keep-every", absl::StrCat(options.checkpoint.keep_every), "--file-stall-seconds",
-      absl::StrCat(options.health.file_stall_seconds));
-  if (options.is_private) command.emplace_back("--private");
+      "/anyorder-ckptd", options, "--keep-last", absl::StrCat(options.config.checkpoint.keep_last),
+      "--keep-every", absl::StrCat(options.config.checkpoint.keep_every), "--file-stall-seconds",
+      absl::StrCat(options.config.health.file_stall_seconds));
+  if (options.config.run.is_private) command.emplace_back("--private");
   return command;
 }
 

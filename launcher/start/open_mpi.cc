@@ -1,10 +1,5 @@
 #include "launcher/start/open_mpi.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -26,6 +21,7 @@
 #include "dist/mpi_communicator.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
+#include "launcher/process/host_names.h"
 #include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
@@ -120,42 +116,12 @@ bool HasInfiniBand() {
   return !error && devices != std::filesystem::directory_iterator();
 }
 
-// The network of the interface with this address: "10.0.0.0/24"; "" if it is not an address of
-// ours.
-std::string NetworkOf(in_addr address) {
-  ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) return "";
-  std::string network;
-  for (const ifaddrs* one = all; one != nullptr && network.empty(); one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || one->ifa_netmask == nullptr ||
-        one->ifa_addr->sa_family != AF_INET || (one->ifa_flags & IFF_LOOPBACK) != 0)
-      continue;
-    const auto own = reinterpret_cast<const sockaddr_in*>(one->ifa_addr)->sin_addr;
-    const auto mask = reinterpret_cast<const sockaddr_in*>(one->ifa_netmask)->sin_addr;
-    if (own.s_addr != address.s_addr) continue;
-    in_addr base{own.s_addr & mask.s_addr};
-    char text[INET_ADDRSTRLEN] = "";
-    ::inet_ntop(AF_INET, &base, text, sizeof text);
-    network = absl::StrCat(text, "/", __builtin_popcount(mask.s_addr));
-  }
-  ::freeifaddrs(all);
-  return network;
-}
-
-// The network that this host's own name belongs to, by which the other nodes know it, too.
+// The network that this host's own name belongs to, by which the other nodes know it, too; "" if
+// there is none.
 std::string NetworkOfThisHost() {
-  char host[256] = "";
-  ::gethostname(host, sizeof(host) - 1);
-  addrinfo hints{};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host, nullptr, &hints, &found) != 0) return "";
-  std::string network;
-  for (const addrinfo* one = found; one != nullptr && network.empty(); one = one->ai_next)
-    network = NetworkOf(reinterpret_cast<const sockaddr_in*>(one->ai_addr)->sin_addr);
-  ::freeaddrinfo(found);
-  return network;
+  for (const OwnAddress& own : OwnAddressesOf(HostName()))
+    if (own.is_for_others && !own.network.empty()) return own.network;
+  return "";
 }
 
 }  // namespace
@@ -212,7 +178,7 @@ absl::string_view ExitNotice(const OpenMpi& mpi) {
                        : "";
 }
 
-std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes) {
+std::vector<std::string> MpiEnvironmentForNodes() {
   std::vector<std::string> environment = CommonMpiEnvironment();
   // Slurm's own order of fences lets ranks out of MPI_Init before the others are in it: of starts
   // on three nodes and more up to a quarter crashed, with this none in 480. And mpirun alone does
@@ -221,24 +187,23 @@ std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes)
                      {"SLURM_PMIX_FENCE=ring", "OMPI_MCA_oob_tcp_keepalive_time=5",
                       "OMPI_MCA_oob_tcp_keepalive_intvl=2", "OMPI_MCA_oob_tcp_keepalive_probes=3"});
   if (HasInfiniBand()) {
-    notes->push_back("MPI's transport: Open MPI chooses, there is InfiniBand");
+    Log("MPI's transport: Open MPI chooses, there is InfiniBand");
     return environment;
   }
   environment.push_back("OMPI_MCA_pml=ob1");
   environment.push_back("OMPI_MCA_btl=self,vader,tcp");
   const std::string network = NetworkOfThisHost();
   if (network.empty()) {
-    notes->push_back(
-        "MPI's transport: TCP over all interfaces; if ranks hang in the first step, name one "
+    Log("MPI's transport: TCP over all interfaces; if ranks hang in the first step, name one "
         "network: OMPI_MCA_btl_tcp_if_include=10.0.0.0/24");
   } else {
     // Bridges of containers have the same address on every node, and MPI would wait for answers
     // through them.
     environment.push_back("OMPI_MCA_btl_tcp_if_include=" + network);
     environment.push_back("OMPI_MCA_oob_tcp_if_include=" + network);
-    notes->push_back(absl::StrCat("MPI's transport: TCP over ", network,
-                                  ", the network of this host's name; OMPI_MCA_btl_tcp_if_include "
-                                  "names another"));
+    Log(absl::StrCat("MPI's transport: TCP over ", network,
+                     ", the network of this host's name; OMPI_MCA_btl_tcp_if_include "
+                     "names another"));
   }
   return environment;
 }

@@ -37,9 +37,8 @@ absl::string_view ExitNotice(const OpenMpi& mpi);
 
 // All of these are "NAME=value"; variables that are set already win over them.
 
-// For ranks on several nodes. `notes` get a line for each choice that a user may want to make
-// otherwise.
-std::vector<std::string> MpiEnvironmentForNodes(std::vector<std::string>* notes);
+// For ranks on several nodes. Logs the choice that a user may want to make otherwise.
+std::vector<std::string> MpiEnvironmentForNodes();
 // For an mpirun whose ranks are all on this machine, and them; `scratch` takes what they leave when
 // they are killed.
 std::vector<std::string> MpirunEnvironmentHere(const OpenMpi& mpi, const NodeScratch& scratch);

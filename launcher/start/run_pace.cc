@@ -313,13 +313,11 @@ void PaceRecorder::State::WriteUntilEnd() {
 }
 
 RunFacts PaceRecorder::State::Facts() const {
-  RunFacts facts;
-  facts.run_id = options.run_id;
-  facts.attempt = options.attempt;
-  facts.ranks = options.ranks;
-  facts.health = newest;
-  facts.paces = finder.Paces();
-  return facts;
+  return {.run_id = options.run_id,
+          .attempt = options.attempt,
+          .ranks = options.ranks,
+          .health = newest,
+          .paces = finder.Paces()};
 }
 
 void PaceRecorder::State::Write(RunFacts facts) {
