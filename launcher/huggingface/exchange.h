@@ -24,7 +24,7 @@ struct HfConfig;
 enum class ExportFormat {
   kHuggingFace,  // a model of a family of families/hf_family.h
   kSafetensors,  // every network, under its own names: model_description.h
-  kPeft,         // the adapters of a run that has some: peft_files.h
+  kPeft,         // the adapters of a run that has some
 };
 
 struct ExportOptions {

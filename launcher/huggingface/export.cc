@@ -1,3 +1,6 @@
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -6,12 +9,17 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "ckpt/reader.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -27,7 +35,6 @@
 #include "launcher/huggingface/hf_model.h"
 #include "launcher/huggingface/model_description.h"
 #include "launcher/huggingface/originals.h"
-#include "launcher/huggingface/peft_files.h"
 #include "launcher/huggingface/tokenizer_files.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
@@ -39,6 +46,7 @@ namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
 
 // The vocabulary that the run was trained with, checked. Says in `settings` how text is cleaned.
 absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
@@ -186,28 +194,186 @@ absl::Status WriteAnyNetwork(const Export& work) {
   return work.WriteWeights(WithType(PlainTensors(tensors), work.dtype()));
 }
 
-// What peft calls the task of such a model.
-std::string PeftTask(const HfFamily& family, const ModelConfig& model) {
+// What peft puts before the names of the model.
+constexpr char kPeftPrefix[] = "base_model.model.";
+
+// Whether the tensor holds the parameter, and nothing else of ours.
+bool IsOf(const FileTensor& tensor, const ParameterInfo& info) {
+  const auto others = std::count_if(tensor.blocks.begin(), tensor.blocks.end(),
+                                    [](const TensorBlock& block) { return block.offset >= 0; });
+  return others == 1 && !tensor.is_folded && tensor.blocks.back().offset == info.offset &&
+         tensor.blocks.back().num_elements() == info.shape.num_elements();
+}
+
+// "model.layers.0.self_attn.q_proj" of "model.layers.0.self_attn.q_proj.weight"; "" of a tensor
+// that is no module's.
+std::string ModuleOf(const std::string& tensor) {
+  absl::string_view module = tensor;
+  if (absl::ConsumeSuffix(&module, ".weight") || absl::ConsumeSuffix(&module, ".bias"))
+    return std::string(module);
+  return "";
+}
+
+// What all layers call the module: what stands behind the layer's number, or all of it.
+std::string NameInLayers(const std::string& module) {
+  const std::vector<std::string> parts = absl::StrSplit(module, '.');
+  int64_t number = 0;
+  for (size_t i = 0; i + 1 < parts.size(); ++i) {
+    if (absl::SimpleAtoi(parts[i], &number))
+      return absl::StrJoin(parts.begin() + static_cast<int64_t>(i) + 1, parts.end(), ".");
+  }
+  return module;
+}
+
+bool Has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+void AddOnce(std::string name, std::vector<std::string>& names) {
+  if (!Has(names, name)) names.push_back(std::move(name));
+}
+
+// Collects what is written. Adapters are read from the checkpoint's own flat space, whole modules
+// from that of the network. What is tied, or repeated, belongs to several modules: peft copies a
+// module that is trained, and leaves the others with the base's values, so that all are written.
+class PeftTensors {
+ public:
+  PeftTensors(const ParameterLayout& network, const TensorTable& tensors, bool has_output)
+      : network_(network), tensors_(tensors), has_output_(has_output) {}
+
+  void Add(const ParameterInfo& info) {
+    absl::string_view projection = info.name;
+    const bool is_a = absl::ConsumeSuffix(&projection, kAdapterA);
+    if (is_a || absl::ConsumeSuffix(&projection, kAdapterB)) {
+      AddAdapter(info, std::string(projection), is_a ? ".lora_A.weight" : ".lora_B.weight");
+    } else {
+      AddWhole(info);
+    }
+  }
+  absl::Status ToStatus() const {
+    for (const std::string& module : modules_) {
+      if (Has(adapted_, module))
+        return FailedPrecondition("peft gives a module an adapter or trains it whole, and ", module,
+                                  " has both; export the run with --format hf or safetensors");
+    }
+    if (no_modules_.empty()) return absl::OkStatus();
+    const size_t others = no_modules_.size() - 1;
+    return FailedPrecondition(
+        "peft knows modules alone, and ", no_modules_[0],
+        others == 0 ? " is none"
+                    : absl::StrCat(" and ", others, " others that are trained are none"),
+        " in this model; export the run with --format hf or safetensors, which merge its adapters");
+  }
+
+  const TensorTable& adapters() const { return adapters_; }
+  // Every tensor of the modules that are trained.
+  TensorTable modules() const {
+    TensorTable all;
+    for (FileTensor tensor : tensors_) {
+      if (!Has(modules_, ModuleOf(tensor.name))) continue;
+      tensor.name = absl::StrCat(kPeftPrefix, tensor.name);
+      tensor.is_alias = false;
+      all.push_back(std::move(tensor));
+    }
+    return all;
+  }
+  std::vector<std::string> targets() const { return NamesFor(adapted_); }
+  std::vector<std::string> saved() const { return NamesFor(modules_); }
+
+ private:
+  // The modules that hold the parameter; none if it is part of a joined tensor or no module's. A
+  // module of modules is none: BERT's "cls.predictions" has the bias that its decoder has, too.
+  std::vector<std::string> ModulesOf(const ParameterInfo& info) const {
+    std::vector<std::string> modules;
+    for (const FileTensor& tensor : tensors_) {
+      const std::string module = ModuleOf(tensor.name);
+      if (module.empty() || !IsOf(tensor, info) || (tensor.is_alias && !has_output_)) continue;
+      const std::string inside = module + ".";
+      if (std::none_of(tensors_.begin(), tensors_.end(), [&](const FileTensor& other) {
+            return absl::StartsWith(ModuleOf(other.name), inside);
+          }))
+        AddOnce(module, modules);
+    }
+    return modules;
+  }
+  void AddAdapter(const ParameterInfo& info, const std::string& projection, const char* end) {
+    const std::string dense = absl::StrCat(projection, ".weight");
+    const ParameterInfo& weight = network_.Find(network_.Contains(dense) ? dense : projection);
+    const std::vector<std::string> modules = ModulesOf(weight);
+    if (modules.empty()) AddOnce(weight.name, no_modules_);
+    for (const std::string& module : modules) {
+      AddOnce(module, adapted_);
+      adapters_.push_back(PlainTensor(info, absl::StrCat(kPeftPrefix, module, end)));
+    }
+  }
+  void AddWhole(const ParameterInfo& info) {
+    const std::vector<std::string> modules = ModulesOf(network_.Find(info.name));
+    if (modules.empty()) AddOnce(info.name, no_modules_);
+    for (const std::string& module : modules) AddOnce(module, modules_);
+  }
+  // What tells peft which modules are meant; it takes every one whose name ends so. What all layers
+  // call a module or, where others end so that are not meant, all of its name: BERT's
+  // "output.dense" is the end of "attention.output.dense".
+  std::vector<std::string> NamesFor(const std::vector<std::string>& modules) const {
+    std::vector<std::string> names;
+    for (const std::string& module : modules) {
+      const std::string name = NameInLayers(module);
+      const bool takes_others =
+          std::any_of(tensors_.begin(), tensors_.end(), [&](const FileTensor& tensor) {
+            const std::string other = ModuleOf(tensor.name);
+            return absl::EndsWith(other, name) && !Has(modules, other);
+          });
+      AddOnce(takes_others ? module : name, names);
+    }
+    return names;
+  }
+
+  const ParameterLayout& network_;
+  const TensorTable& tensors_;
+  const bool has_output_;  // of a language model
+  TensorTable adapters_;
+  std::vector<std::string> adapted_, modules_;
+  std::vector<std::string> no_modules_;  // what is trained and is in none
+};
+
+// What peft calls the task of such a model; null where it has no name for it.
+Json PeftTask(const HfFamily& family, const ModelConfig& model) {
   const TaskConfig& task = model.task;
   if (absl::EndsWith(family.Architecture(model), "ForCausalLM")) return "CAUSAL_LM";
   if (task.has_tags()) return "TOKEN_CLS";
   if (task.has_spans()) return "QUESTION_ANS";
-  return task.has_head() && !task.has_choices() ? "SEQ_CLS" : "";
+  return task.has_head() && !task.has_choices() ? Json("SEQ_CLS") : Json();
 }
 
+std::string PeftConfigText(const Export& work, const HfFamily& family, const PeftTensors& tensors) {
+  const LoraConfig& lora = work.config.lora;
+  Json json = {{"peft_type", "LORA"},
+               {"base_model_name_or_path", work.imported.source()},
+               {"task_type", PeftTask(family, work.config.model)},
+               {"inference_mode", true},
+               {"r", lora.rank},
+               {"lora_alpha", lora.alpha},
+               {"lora_dropout", 0.0},
+               {"target_modules", tensors.targets()},
+               {"modules_to_save", nullptr},
+               {"bias", "none"},
+               {"fan_in_fan_out", false},
+               {"use_rslora", false}};
+  // Other programs expect a whole number where it is one.
+  if (lora.alpha == static_cast<double>(static_cast<int64_t>(lora.alpha)))
+    json["lora_alpha"] = static_cast<int64_t>(lora.alpha);
+  if (!tensors.saved().empty()) json["modules_to_save"] = tensors.saved();
+  return DumpJson(json, 2) + "\n";
+}
+
+// The adapters as peft reads them, beside the Hugging Face model that the run's base is. peft puts
+// an adapter beside a module with one weight of its own, and saves modules that are trained whole,
+// each with all of its tensors; what several modules share is written for each. FailedPrecondition
+// naming a projection or a trained tensor that is no such module in this family.
 absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   const ParameterLayout network(config.model, VocabSizeOf(work.weights.parameters()));
-  const bool has_output = !config.model.task.has_head() ||
-                          absl::EndsWith(family.Architecture(config.model), "DoubleHeadsModel");
-  const PeftExport peft = {.checkpoint = work.checkpoint,
-                           .config = config,
-                           .choice = work.options.weights(),
-                           .dtype = work.dtype(),
-                           .has_output = has_output,
-                           .task_type = PeftTask(family, config.model),
-                           .base_name = work.imported.source()};
   TensorTable tensors = family.Tensors(config.model, network);
   // How many rows stand before the first position is said by config.json alone.
   if (config.lora.Trains("transformer.position_embedding.weight")) {
@@ -215,7 +381,17 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
     ASSIGN_OR_RETURN(const HfConfig described, ParseHfConfig(text, "config.json"));
     family.FitTensors(described, tensors);
   }
-  return WritePeftFiles(peft, network, tensors, work.directory.string());
+  const bool has_output = !config.model.task.has_head() ||
+                          absl::EndsWith(family.Architecture(config.model), "DoubleHeadsModel");
+  PeftTensors collected(network, tensors, has_output);
+  ASSIGN_OR_RETURN(const std::vector<ParameterInfo> saved, ReadSavedParameters(work.checkpoint));
+  for (const ParameterInfo& info : saved) collected.Add(info);
+  RETURN_IF_ERROR(collected.ToStatus());
+  const WeightReader own = WeightReader::OfTrained(work.checkpoint, work.options.weights());
+  RETURN_IF_ERROR(WriteWeightFile({{own, WithType(collected.adapters(), work.dtype())},
+                                   {work.weights, WithType(collected.modules(), work.dtype())}},
+                                  (work.directory / "adapter_model.safetensors").string()));
+  return work.Write("adapter_config.json", PeftConfigText(work, family, collected));
 }
 
 // Writes the files of the export into `directory`, which exists; returns the step they hold.
