@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "launcher/huggingface/families/tensor_list.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -45,22 +47,20 @@ constexpr std::pair<const char*, const char*> kRestOfLayer[] = {
     {"ff.layer_2", "output.dense"},
     {"ff.layer_norm", "output.LayerNorm"}};
 
-void AddDense(const ParameterLayout& layout, const std::string& ours, const std::string& theirs,
-              TensorTable& tensors) {
-  for (const char* end : {".weight", ".bias"}) {
-    if (layout.Contains(ours + end))
-      tensors.push_back(PlainTensor(layout.Find(ours + end), theirs + end));
-  }
+void AddDense(const std::string& ours, const std::string& theirs, TensorList& list) {
+  for (const char* end : {".weight", ".bias"})
+    if (list.Contains(ours + end)) list.Plain(ours + end, theirs + end);
 }
 
-void AddProjection(const ParameterLayout& layout, const std::string& ours,
-                   const std::string& theirs, bool is_transposed, TensorTable& tensors) {
-  if (!layout.Contains(ours)) return;
-  const ParameterInfo& info = layout.Find(ours);
-  const TensorBlock block = is_transposed ? TensorBlock::Transposed(info) : TensorBlock::Of(info);
-  tensors.push_back({theirs + ".weight", Shape{block.rows, block.columns}, {block}});
-  if (layout.Contains(ours + "_bias"))
-    tensors.push_back(PlainTensor(layout.Find(ours + "_bias"), theirs + ".bias"));
+void AddProjection(const std::string& ours, const std::string& theirs, bool is_transposed,
+                   TensorList& list) {
+  if (!list.Contains(ours)) return;
+  if (is_transposed) {
+    list.Turned({ours}, theirs + ".weight");
+  } else {
+    list.Below({ours}, theirs + ".weight");
+  }
+  if (list.Contains(ours + "_bias")) list.Plain(ours + "_bias", theirs + ".bias");
 }
 
 // Models converted from TensorFlow, the released BERT among them, have these names.
@@ -94,7 +94,6 @@ void BertLikeFamily::VisitKeys(HfKeys& keys) const {
   keys.Set(model.mlm_head, true);
   keys.Set(model.readout_dropout, false);
   keys.Set(model.mem_len, int64_t{0});
-  keys.Write("model_type", names().model_type);
   keys.Required("vocab_size", config.vocab_size);
   keys.Required("hidden_size", model.model_dim);
   keys.Required("num_hidden_layers", model.num_layers, HfKeys::kMaxLayers);
@@ -131,42 +130,34 @@ void BertLikeFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& config) c
 }
 
 TensorTable BertLikeFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
-  TensorTable tensors;
-  if (model.adaptive() || model.positions != Positions::kLearned) return tensors;  // as Check says
+  if (model.adaptive() || model.positions != Positions::kLearned) return {};  // as Check says
+  TensorList list(layout);
   const std::string prefix = names().prefix;
   const std::string embeddings = prefix + "embeddings.";
-  const ParameterInfo& words = layout.Find("transformer.word_embedding.weight");
-  tensors.push_back(PlainTensor(words, embeddings + "word_embeddings.weight"));
-  tensors.push_back(PlainTensor(layout.Find("transformer.position_embedding.weight"),
-                                embeddings + "position_embeddings.weight"));
+  list.Plain("transformer.word_embedding.weight", embeddings + "word_embeddings.weight");
+  list.Plain("transformer.position_embedding.weight", embeddings + "position_embeddings.weight");
   const std::string types = embeddings + "token_type_embeddings.weight";
   const char* const segments = "transformer.segment_embedding.weight";
-  if (layout.Contains(segments)) {
-    tensors.push_back(PlainTensor(layout.Find(segments), types));
+  if (list.Contains(segments)) {
+    list.Plain(segments, types);
   } else {
-    tensors.push_back({types, Shape{1, model.model_dim}, {TensorBlock::Zeros(1, model.model_dim)}});
+    list.Add({types, Shape{1, model.model_dim}, {TensorBlock::Zeros(1, model.model_dim)}});
   }
-  AddDense(layout, "transformer.embedding_layer_norm", embeddings + "LayerNorm", tensors);
+  AddDense("transformer.embedding_layer_norm", embeddings + "LayerNorm", list);
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string ours = absl::StrCat("transformer.layer.", layer, ".");
     const std::string theirs = absl::StrCat(prefix, "encoder.layer.", layer, ".");
     for (const Projection& one : kProjections)
-      AddProjection(layout, ours + one.ours, theirs + one.theirs, one.is_transposed, tensors);
-    for (const auto& [mine, other] : kRestOfLayer)
-      AddDense(layout, ours + mine, theirs + other, tensors);
+      AddProjection(ours + one.ours, theirs + one.theirs, one.is_transposed, list);
+    for (const auto& [mine, other] : kRestOfLayer) AddDense(ours + mine, theirs + other, list);
   }
-  for (FileTensor& tensor : HeadTensors(model, layout)) tensors.push_back(std::move(tensor));
-  tensors.push_back(PlainTensor(words, output().weight));
-  tensors.back().is_alias = true;
-  tensors.back().repeats =
-      "it must be the word embedding, an output of its own is not supported; save the model with "
-      "tied embeddings";
-  if (layout.Contains("lm_loss.bias")) {
-    tensors.push_back(PlainTensor(layout.Find("lm_loss.bias"), output().bias));
-    tensors.back().is_alias = true;
-    tensors.back().is_exported = output().exports_bias && !model.task.has_head();
-    tensors.back().repeats = "it must be the other name of the output's bias";
+  for (FileTensor& tensor : HeadTensors(model, layout)) list.Add(std::move(tensor));
+  list.TiedOutput(output().weight);
+  if (list.Contains("lm_loss.bias")) {
+    list.Alias("lm_loss.bias", output().bias, "it must be the other name of the output's bias");
+    if (output().exports_bias && !model.task.has_head()) list.ExportAlias();
   }
+  TensorTable tensors = list.Take();
   AddOldNames(tensors);
   return tensors;
 }

@@ -122,7 +122,6 @@ void Dit::VisitKeys(HfKeys& keys) const {
   bool is_modulated = true;
   if (keys.reader() != nullptr && is_bd3lm_) keys.reader()->Bool("adaln", is_modulated);
   SetDitLayers(keys);
-  keys.Write("model_type", names().model_type);
   keys.Required("vocab_size", config.vocab_size);
   keys.Required("model_length", config.max_length);
   keys.Required("hidden_dim", model.model_dim);

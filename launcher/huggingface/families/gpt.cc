@@ -12,8 +12,6 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr char kGptEmbedding[] = "transformer.word_embedding.weight";
-
 constexpr const char* kGptPretraining[] = {"gpt", "gpt_sft"};
 constexpr const char* kGptFinetuning[] = {"gpt_finetuning"};
 
@@ -83,7 +81,6 @@ void GptFamily::VisitKeys(HfKeys& keys) const {
   keys.Set(model.readout_dropout, false);
   keys.Set(model.mem_len, int64_t{0});
   if (is_gpt2_) keys.Set(model.layer_norm, LayerNormPlace::kPre);
-  keys.Write("model_type", names().model_type);
   keys.Required("vocab_size", config.vocab_size);
   keys.Required("n_positions", model.max_positions);
   keys.Required("n_embd", model.model_dim);
@@ -132,7 +129,8 @@ void AddGptBuffers(const ModelConfig& model, TensorList& list) {
 TensorTable GptFamily::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
   TensorList list(layout);
   const std::string prefix = "transformer.";
-  list.Plain(kGptEmbedding, prefix + (is_gpt2_ ? "wte.weight" : "tokens_embed.weight"));
+  list.Plain(prefix + "word_embedding.weight",
+             prefix + (is_gpt2_ ? "wte.weight" : "tokens_embed.weight"));
   list.Plain(prefix + "position_embedding.weight",
              prefix + (is_gpt2_ ? "wpe.weight" : "positions_embed.weight"));
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
@@ -158,9 +156,7 @@ TensorTable GptFamily::Tensors(const ModelConfig& model, const ParameterLayout& 
   if (is_gpt2_) list.Pair(prefix + "layer_norm", prefix + "ln_f");
   for (FileTensor& tensor : HeadTensors(model, layout)) list.Add(std::move(tensor));
   AddGptBuffers(model, list);
-  list.Alias(kGptEmbedding, "lm_head.weight",
-             "it must be the token embedding, an output of its own is not supported; save the "
-             "model with tied embeddings");
+  list.TiedOutput("lm_head.weight");
   return list.Take();
 }
 

@@ -24,7 +24,7 @@ HfConfig HfFamily::Describe(const RunConfig& config, int64_t vocab_size,
 HfFamily::Json HfFamily::NewConfig(const RunConfig& config, int64_t vocab_size, DType dtype,
                                    const VocabIds& ids,
                                    const std::vector<std::string>& classes) const {
-  Json json = {{"architectures", {Architecture(config.model)}}};
+  Json json = {{"architectures", {Architecture(config.model)}}, {"model_type", names().model_type}};
   HfConfig described = Describe(config, vocab_size, ids);
   HfKeys keys(described, json, HfKeys::In::kNew);
   VisitKeys(keys);
@@ -52,15 +52,6 @@ std::string HfFamily::NameOf(absl::string_view model_key) const {
   };
   ModelConfig::VisitFields(config.model, visit);
   return name;
-}
-
-void HfFamily::SetDefaults(const HfConfig& /*model*/, RunConfig& /*config*/) const {}
-
-void HfFamily::FitTensors(const HfConfig& /*config*/, TensorTable& /*tensors*/) const {}
-
-absl::Status HfFamily::Fold(const HfConfig& /*config*/, const ParameterLayout& /*layout*/,
-                            const TensorReader& /*read*/, float* /*flat*/) const {
-  return absl::OkStatus();
 }
 
 }  // namespace anyorder::launcher

@@ -105,9 +105,9 @@ class HfFamily {
   // Heads that our network may have.
   virtual std::span<const HfHead> heads() const { return {}; }
 
-  // Each key of config.json once, but for `architectures`, the element type and what it says of
-  // labels. What a model of the family cannot have has no key here: it is read as our default, and
-  // CheckFamily refuses a run that has another value.
+  // Each key of config.json once, but for `architectures`, `model_type`, the element type and what
+  // it says of labels. What a model of the family cannot have has no key here: it is read as our
+  // default, and CheckFamily refuses a run that has another value.
   virtual void VisitKeys(HfKeys& keys) const = 0;
   // What a config.json says, with the faults in `reader`.
   HfConfig ReadConfig(HfConfigReader& reader) const;
@@ -125,18 +125,20 @@ class HfFamily {
   std::string NameOf(absl::string_view model_key) const;
   // What a run that goes on from such a model trains, unless told otherwise: the objective and its
   // lengths. `config` has the model, too.
-  virtual void SetDefaults(const HfConfig& model, RunConfig& config) const;
+  virtual void SetDefaults(const HfConfig& /*model*/, RunConfig& /*config*/) const {}
   // Every tensor of such a model, in the order of an export. Parameters of `layout` that are in
   // none have no part in its function: an import leaves them as randomly initialised.
   virtual TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const = 0;
   // What a config.json says of Tensors's table beside our parameters.
-  virtual void FitTensors(const HfConfig& config, TensorTable& tensors) const;
+  virtual void FitTensors(const HfConfig& /*config*/, TensorTable& /*tensors*/) const {}
   // Puts into the parameters what other tensors of the files say that our network does not have.
   // `flat` has the parameters as Tensors's table placed them; `read` gives a tensor of the files.
   // Errors: those of `read`.
   using TensorReader = std::function<absl::StatusOr<std::vector<float>>(const std::string& name)>;
-  virtual absl::Status Fold(const HfConfig& config, const ParameterLayout& layout,
-                            const TensorReader& read, float* flat) const;
+  virtual absl::Status Fold(const HfConfig& /*config*/, const ParameterLayout& /*layout*/,
+                            const TensorReader& /*read*/, float* /*flat*/) const {
+    return absl::OkStatus();
+  }
 
   // The head of the network's task, or null.
   const HfHead* FindTaskHead(const ModelConfig& model) const;

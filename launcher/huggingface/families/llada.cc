@@ -68,7 +68,6 @@ void Llada::VisitKeys(HfKeys& keys) const {
     ExpectLladaSettings(*reader);
   }
   SetLlamaLayers(keys);
-  keys.Write("model_type", "llada");
   keys.Required("vocab_size", config.vocab_size);
   keys.Size("embedding_size", config.vocab_size, config.vocab_size);
   keys.Required("d_model", model.model_dim);

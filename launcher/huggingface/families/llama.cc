@@ -113,7 +113,6 @@ void LlamaFamilyOf::VisitKeys(HfKeys& keys) const {
   HfConfig& config = keys.config;
   ModelConfig& model = keys.model;
   SetLlamaLayers(keys);
-  keys.Write("model_type", names_.model_type);
   keys.Required("vocab_size", config.vocab_size);
   keys.Required("hidden_size", model.model_dim);
   keys.Required("num_hidden_layers", model.num_layers, HfKeys::kMaxLayers);

@@ -99,11 +99,10 @@ std::vector<std::string> Differences(const HfConfig& read, const RunConfig& conf
   std::vector<std::string> differences;
   for (size_t i = 0; i < our_lines.size(); ++i) {
     if (our_lines[i] == their_lines[i]) continue;
-    const std::pair<std::string, std::string> mine =
-        absl::StrSplit(our_lines[i], absl::MaxSplits(" = ", 1));
-    const std::pair<std::string, std::string> other =
+    const std::vector<std::string> mine = absl::StrSplit(our_lines[i], absl::MaxSplits(" = ", 1));
+    const std::vector<std::string> other =
         absl::StrSplit(their_lines[i], absl::MaxSplits(" = ", 1));
-    differences.push_back(absl::StrCat(mine.first, " is ", mine.second, ", not ", other.second));
+    differences.push_back(absl::StrCat(mine[0], " is ", mine[1], ", not ", other[1]));
   }
   return differences;
 }

@@ -34,6 +34,12 @@ class TensorList {
     Plain(ours, theirs);
     MakeAlias(why);
   }
+  // A softmax weight that is the word embedding.
+  void TiedOutput(absl::string_view theirs) {
+    Alias("transformer.word_embedding.weight", theirs,
+          "it must be the word embedding, an output of its own is not supported; save the model "
+          "with tied embeddings");
+  }
   // These set, of the newest tensor, FileTensor::is_exported, is_folded.
   void ExportAlias() { tensors_.back().is_exported = true; }
   void MarkFolded() { tensors_.back().is_folded = true; }

@@ -128,7 +128,6 @@ void TransformerXl::VisitKeys(HfKeys& keys) const {
   keys.Set(model.activation, kernels::Activation::kRelu);
   keys.Set(model.initial_memory, InitialMemory::kZeros);
   keys.Set(model.attention_dropout, 0.0);
-  keys.Write("model_type", names().model_type);
   keys.Required("vocab_size", config.vocab_size);
   VisitXlSoftmax(keys);
   keys.Required("d_model", model.model_dim);

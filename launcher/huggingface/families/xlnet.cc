@@ -7,6 +7,7 @@
 
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/families/task_heads.h"
+#include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -100,7 +101,6 @@ void Xlnet::VisitKeys(HfKeys& keys) const {
   // A missing segment term is zero.
   keys.Replace(model.segments, Segments::kNone, Segments::kRelative);
   if (keys.updated() != nullptr) UpdateXlnetSummary(model, *keys.updated());
-  keys.Write("model_type", "xlnet");
   VisitXlnetVocabulary(keys);
   keys.Required("d_model", model.model_dim);
   keys.Required("n_layer", model.num_layers, HfKeys::kMaxLayers);
@@ -149,45 +149,40 @@ void Xlnet::VisitKeys(HfKeys& keys) const {
 // Relative biases are each layer's there, always, and so is a segment term: shared biases are
 // repeated, a missing segment term is zero, which is the same function.
 TensorTable Xlnet::Tensors(const ModelConfig& model, const ParameterLayout& layout) const {
-  TensorTable tensors;
+  TensorList list(layout);
   for (const ParameterInfo& info : layout.parameters()) {
     const bool is_shared_bias = absl::StartsWith(info.name, kSharedBias);
     if (!is_shared_bias && !IsHeadParameter(info.name) && info.name != "lm_loss.bias")
-      tensors.push_back(PlainTensor(info, info.name));
+      list.Plain(info.name, info.name);
   }
   for (FileTensor& tensor : HeadTensors(model, layout)) {
     // Only the classes for tasks lack it.
     if (tensor.name == "lm_loss.bias" && !model.task.has_head()) tensor.head = nullptr;
-    tensors.push_back(std::move(tensor));
+    list.Add(std::move(tensor));
   }
   for (int64_t layer = 0; layer < model.num_layers; ++layer) {
     const std::string attention = absl::StrCat(kPrefix, "layer.", layer, ".rel_attn.");
     const Shape heads{model.num_heads, model.head_dim};
     const Shape pair{2, model.num_heads, model.head_dim};
     for (const char* bias : {"r_w_bias", "r_r_bias", "r_s_bias"}) {
-      if (layout.Contains(attention + bias)) continue;
+      if (list.Contains(attention + bias)) continue;
       const std::string shared = absl::StrCat(kPrefix, bias);
-      if (!layout.Contains(shared)) {
-        tensors.push_back({attention + bias, heads, {TensorBlock::Zeros(heads[0], heads[1])}});
+      if (!list.Contains(shared)) {
+        list.Add({attention + bias, heads, {TensorBlock::Zeros(heads[0], heads[1])}});
         continue;
       }
-      tensors.push_back(PlainTensor(layout.Find(shared), attention + bias));
-      tensors.back().repeats =
+      FileTensor repeated = PlainTensor(layout.Find(shared), attention + bias);
+      repeated.repeats =
           "untie_r is false in config.json, so that all layers share it; set untie_r to true";
+      list.Add(std::move(repeated));
     }
     const std::string segments = attention + "seg_embed";
-    if (!layout.Contains(segments))
-      tensors.push_back(
-          {segments, pair, {TensorBlock::Zeros(2, model.num_heads * model.head_dim)}});
+    if (!list.Contains(segments))
+      list.Add({segments, pair, {TensorBlock::Zeros(2, model.num_heads * model.head_dim)}});
   }
-  const char* const embedding = "transformer.word_embedding.weight";
-  if (!layout.Contains(embedding)) return tensors;  // of an adaptive softmax, which Check refuses
-  tensors.push_back(PlainTensor(layout.Find(embedding), "lm_loss.weight"));
-  tensors.back().is_alias = true;
-  tensors.back().repeats =
-      "it must be the word embedding, an output of its own is not supported; save the model with "
-      "tied embeddings";
-  return tensors;
+  // Not of an adaptive softmax, which Check refuses.
+  if (list.Contains("transformer.word_embedding.weight")) list.TiedOutput("lm_loss.weight");
+  return list.Take();
 }
 
 }  // namespace
