@@ -48,10 +48,10 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// The vocabulary that the run was trained with, checked. Says in `settings` how text is cleaned.
-absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
-                                          const std::string& expected_digest,
-                                          const fs::path& directory, TokenizerSettings& settings) {
+// The vocabulary that the run was trained with, checked, and the tokenizer's files. `settings` but
+// for how text is cleaned, which the vocabulary says.
+absl::Status WriteVocabulary(const std::string& source, const std::string& expected_digest,
+                             const fs::path& directory, TokenizerSettings settings) {
   ASSIGN_OR_RETURN(const data::DatasetVocabulary read,
                    data::ReadVocabularyOf(source, expected_digest));
   if (read.Digest() != expected_digest)
@@ -60,7 +60,8 @@ absl::StatusOr<Vocabulary> CopyVocabulary(const std::string& source,
   ASSIGN_OR_RETURN(const data::Tokenizer tokenizer,
                    data::Tokenizer::Load(read.bytes, source, "prepare the data again"));
   RETURN_IF_ERROR(WriteFileAtomically((directory / "spiece.model").string(), read.bytes));
-  return Vocabulary{tokenizer.bridge().pieces(), data::ReadModelRules(read.bytes)};
+  return WriteTokenizerFiles({tokenizer.bridge().pieces(), data::ReadModelRules(read.bytes)},
+                             settings, directory.string());
 }
 
 // What is exported, and where to.
@@ -84,7 +85,7 @@ struct Export {
 
 // The tokenizer's files, of the dataset that the run was trained on.
 absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetIndex& dataset,
-                                     TokenizerSettings settings) {
+                                     const TokenizerSettings& settings) {
   const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
   if (dataset.tokenizer.file == data::kHuggingFaceFile)
     return WriteOtherTokenizerFiles(model.string(), dataset.vocab_ids, settings.max_length,
@@ -92,22 +93,17 @@ absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetInde
   // Special ids of data whose tokenizer is unknown.
   if (dataset.tokenizer.file != data::kTokenizerFile)
     return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
-  ASSIGN_OR_RETURN(
-      const Vocabulary vocabulary,
-      CopyVocabulary(work.config.data.shards, dataset.tokenizer_digest, work.directory, settings));
-  return WriteTokenizerFiles(vocabulary, settings, work.directory.string());
+  return WriteVocabulary(work.config.data.shards, dataset.tokenizer_digest, work.directory,
+                         settings);
 }
 
 // The same for a run that was imported: what came with the weights goes with them again, and no
 // dataset is needed.
-absl::Status WriteTokenizerOfImport(const Export& work, TokenizerSettings settings) {
-  const std::string& kept = work.imported.directory;
-  if (!work.imported.has_vocabulary()) return CopyKeptFiles(kept, work.directory.string());
-  ASSIGN_OR_RETURN(const Vocabulary vocabulary,
-                   CopyVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest,
-                                  work.directory, settings));
-  RETURN_IF_ERROR(WriteTokenizerFiles(vocabulary, settings, work.directory.string()));
-  return CopyKeptFiles(kept, work.directory.string());
+absl::Status WriteTokenizerOfImport(const Export& work, const TokenizerSettings& settings) {
+  if (work.imported.has_vocabulary())
+    RETURN_IF_ERROR(WriteVocabulary(work.imported.vocabulary, work.saved.tokenizer_digest,
+                                    work.directory, settings));
+  return CopyKeptFiles(work.imported.directory, work.directory.string());
 }
 
 // The names of a classifier's labels, in the dataset that the run learns from; none where it is

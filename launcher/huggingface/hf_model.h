@@ -119,7 +119,6 @@ class HfWeights {
   absl::Status Unknown(const std::vector<const Tensor*>& tensors) const;
   absl::Status CheckTensors(const HfFamily& family, const TensorTable& tensors,
                             const HfHead* head) const;
-  bool HasAny(const TensorTable& tensors, const HfHead& head) const;
   // Whether another name of what `tensor` holds is there.
   bool HasAlias(const TensorTable& tensors, const FileTensor& tensor) const;
   absl::Status CheckTensor(const Tensor& tensor, const FileTensor& expected) const;

@@ -36,11 +36,6 @@ std::vector<float> Gather(const FileTensor& tensor, const float* flat) {
   return values;
 }
 
-bool HasHead(const TensorTable& tensors, const HfHead& head) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&head](const FileTensor& tensor) { return tensor.head == &head; });
-}
-
 bool BeginsWithAny(absl::string_view name, std::span<const char* const> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [name](const char* prefix) { return absl::StartsWith(name, prefix); });
@@ -191,12 +186,6 @@ absl::Status HfWeights::CheckTensor(const Tensor& tensor, const FileTensor& expe
   return absl::OkStatus();
 }
 
-bool HfWeights::HasAny(const TensorTable& tensors, const HfHead& head) const {
-  return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& tensor) {
-    return tensor.head == &head && Find(tensor.name) != nullptr;
-  });
-}
-
 bool HfWeights::HasAlias(const TensorTable& tensors, const FileTensor& tensor) const {
   return std::any_of(tensors.begin(), tensors.end(), [&](const FileTensor& other) {
     return other.is_alias && other.blocks == tensor.blocks && Find(other.name) != nullptr;
@@ -228,12 +217,13 @@ absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
   Findings findings;
   RETURN_IF_ERROR(CheckTensors(family, tensors, nullptr));
   for (const HfHead& head : family.heads()) {
-    if (!HasHead(tensors, head)) continue;
-    if (!HasAny(tensors, head)) {
-      findings.drawn.push_back(&head);
-      continue;
+    bool is_wanted = false, is_there = false;
+    for (const FileTensor& tensor : tensors) {
+      is_wanted = is_wanted || tensor.head == &head;
+      is_there = is_there || (tensor.head == &head && Find(tensor.name) != nullptr);
     }
-    findings.taken.push_back(&head);
+    if (is_wanted) (is_there ? findings.taken : findings.drawn).push_back(&head);
+    if (!is_there) continue;
     const absl::Status checked = CheckTensors(family, tensors, &head);
     if (!checked.ok()) return FailedPrecondition(checked.message(), head.remedy);
   }

@@ -379,24 +379,6 @@ void PrintSummary(const Import& import, const ParameterLayout& layout, const std
   PrintNext(import, run_dir);
 }
 
-constexpr char kWordEmbedding[] = "transformer.word_embedding.weight";
-
-struct Source {
-  RunConfig config;
-  TrainMetadata metadata;
-  std::vector<ParameterInfo> parameters;
-  int64_t vocab_size = 0;
-};
-
-// Which parameters there are, and where.
-absl::Status FindVocabularySize(const ckpt::Checkpoint& checkpoint, Source& source) {
-  for (const ParameterInfo& info : source.parameters)
-    if (info.name == kWordEmbedding && info.shape.rank() == 2) source.vocab_size = info.shape[0];
-  if (source.vocab_size > 0) return absl::OkStatus();
-  return InvalidArgument(checkpoint.directory(), " has no ", kWordEmbedding,
-                         ": such models cannot be imported");
-}
-
 // What may differ although it is part of the function: what PlanTransfer knows how to fill.
 absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
   RunConfig alike = config;
@@ -407,9 +389,9 @@ absl::Status CheckModels(const RunConfig& source, const RunConfig& config) {
   return CheckSameFunction(source, alike);
 }
 
-void PrintSummary(const ImportRunOptions& options, const Source& source, const TransferPlan& plan) {
-  absl::PrintF("imported the weights of step %d of %s into %s\n", source.metadata.step,
-               options.input, options.output);
+void PrintSummary(const ImportRunOptions& options, int64_t step, const TransferPlan& plan) {
+  absl::PrintF("imported the weights of step %d of %s into %s\n", step, options.input,
+               options.output);
   if (plan.positions_after > plan.positions_before) {
     absl::PrintF("note: positions %s are %s\n",
                  RangeText(plan.positions_before, plan.positions_after - 1),
@@ -467,22 +449,22 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
 absl::Status ImportRun(const ImportRunOptions& options) {
   RETURN_IF_ERROR(CheckRunInput(options.input));
   RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(options.output, "--output"));
-  Source source;
-  ASSIGN_OR_RETURN(source.config, LoadRunConfig(RunDirectory(options.input).config, {}));
-  ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source.config));
-  RETURN_IF_ERROR(CheckModels(source.config, config));
+  ASSIGN_OR_RETURN(const RunConfig source, LoadRunConfig(RunDirectory(options.input).config, {}));
+  ASSIGN_OR_RETURN(const RunConfig config, RequestedConfig(options, source));
+  RETURN_IF_ERROR(CheckModels(source, config));
   ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.input, options.step));
-  ASSIGN_OR_RETURN(source.metadata, ParseMetadata(checkpoint.metadata_json()));
-  ASSIGN_OR_RETURN(
-      const WeightReader weights,
-      WeightReader::Open(checkpoint, WeightChoice::kAverage, source.config.train.init_from));
-  source.parameters = weights.parameters();
-  RETURN_IF_ERROR(FindVocabularySize(checkpoint, source));
-
-  const ParameterLayout layout(config.model, source.vocab_size);
+  ASSIGN_OR_RETURN(const TrainMetadata metadata, ParseMetadata(checkpoint.metadata_json()));
+  ASSIGN_OR_RETURN(const WeightReader weights,
+                   WeightReader::Open(checkpoint, WeightChoice::kAverage, source.train.init_from));
+  const int64_t vocab_size = VocabSizeOf(weights.parameters());
+  if (vocab_size == 0 || source.model.projects_clusters()) {
+    return InvalidArgument(checkpoint.directory(), " has no transformer.word_embedding.weight",
+                           ": such models cannot be imported");
+  }
+  const ParameterLayout layout(config.model, vocab_size);
   ASSIGN_OR_RETURN(
       const TransferPlan plan,
-      PlanTransfer(source.parameters, layout,
+      PlanTransfer(weights.parameters(), layout,
                    options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy));
   const int64_t elements = layout.num_elements();
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
@@ -490,16 +472,16 @@ absl::Status ImportRun(const ImportRunOptions& options) {
                        master.get());
   RETURN_IF_ERROR(ReadTransferred(weights, plan, 0, elements, master.get()));
   PrintWriting(elements);
-  RETURN_IF_ERROR(MakeRun(options, config, source.metadata.tokenizer_digest, layout, master.get(),
+  RETURN_IF_ERROR(MakeRun(options, config, metadata.tokenizer_digest, layout, master.get(),
                           absl::StrCat(fs::absolute(options.input).lexically_normal().string(),
-                                       " step ", source.metadata.step),
+                                       " step ", metadata.step),
                           // A vocabulary that came with imported weights goes with them.
                           [&options](const RunDirectory& paths) {
                             return CopyIfThere(ImportedRun(options.input).vocabulary,
                                                ImportedRun(paths.root).vocabulary);
                           })
                       .status());
-  PrintSummary(options, source, plan);
+  PrintSummary(options, metadata.step, plan);
   PrintPlan(FamilyOfRun(config), config, elements);
   return absl::OkStatus();
 }
