@@ -478,7 +478,7 @@ CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
     else
       (void)absl::SimpleAtoi(text, &step);
   };
-  const auto fault = [](std::string text) {
+  const auto fault = [](const std::string& text) {
     return text == kBest ? "" : IsCount(0, kMaxCount)(text);
   };
   return command
@@ -487,7 +487,7 @@ CLI::Option* AddStep(CLI::App* command, int64_t& step, const std::string& scope,
           scope +
               "step of the checkpoint, or best: the one with the best evaluation (eval.metric) "
               "(default: the newest valid one)")
-      ->check(CLI::Validator(fault, ""))
+      ->check(fault)
       ->type_name("N");
 }
 
@@ -504,35 +504,29 @@ CLI::Option* AddSettings(CLI::App* command, std::vector<std::string>& settings,
       ->type_name("SECTION.KEY=VALUE");
 }
 
-CLI::Validator IsNotEmpty() {
-  return {[](const std::string& text) {
-            return text.empty() ? std::string("must name a path, not be empty") : std::string();
-          },
-          ""};
+ValueCheck IsNotEmpty() {
+  return
+      [](const std::string& text) { return text.empty() ? "must name a path, not be empty" : ""; };
 }
 
-CLI::Validator IsCount(int64_t least, int64_t most) {
-  return {[=](const std::string& text) {
-            int64_t value = 0;
-            if (absl::SimpleAtoi(text, &value) && value >= least && value <= most)
-              return std::string();
-            const std::string range = most == kMaxCount ? absl::StrCat(", at least ", least)
-                                      : least == most   ? absl::StrCat(", ", least)
-                                                      : absl::StrCat(" from ", least, " to ", most);
-            return absl::StrCat("must be a whole number", range, ", not '", text, "'");
-          },
-          ""};
+ValueCheck IsCount(int64_t least, int64_t most) {
+  return [=](const std::string& text) -> std::string {
+    int64_t value = 0;
+    if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return "";
+    const std::string range = most == kMaxCount ? absl::StrCat(", at least ", least)
+                              : least == most   ? absl::StrCat(", ", least)
+                                                : absl::StrCat(" from ", least, " to ", most);
+    return absl::StrCat("must be a whole number", range, ", not '", text, "'");
+  };
 }
 
-CLI::Validator IsNumber(const FieldBounds& bounds) {
-  return {[=](const std::string& text) {
-            double value = 0;
-            if (absl::SimpleAtod(text, &value) && bounds.Contain(value)) return std::string();
-            const std::string range = bounds.ToText();
-            return absl::StrCat("must be a number", range.empty() ? "" : " ", range, ", not '",
-                                text, "'");
-          },
-          ""};
+ValueCheck IsNumber(const FieldBounds& bounds) {
+  return [=](const std::string& text) -> std::string {
+    double value = 0;
+    if (absl::SimpleAtod(text, &value) && bounds.Contain(value)) return "";
+    const std::string range = bounds.ToText();
+    return absl::StrCat("must be a number", range.empty() ? "" : " ", range, ", not '", text, "'");
+  };
 }
 
 CLI::Validator IsOneOf(const std::vector<std::string>& values) {
@@ -544,12 +538,10 @@ CLI::Validator IsOneOf(const std::vector<std::string>& values) {
           absl::StrCat("{", absl::StrJoin(values, ","), "}")};
 }
 
-CLI::Validator IsUsable(PathUse use, bool takes_dash) {
-  return {[use, takes_dash](const std::string& path) {
-            if (takes_dash && path == "-") return std::string();
-            return WhyNotFor(use, path);
-          },
-          ""};
+ValueCheck IsUsable(PathUse use, bool takes_dash) {
+  return [use, takes_dash](const std::string& path) {
+    return takes_dash && path == "-" ? "" : WhyNotFor(use, path);
+  };
 }
 
 CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::string& help) {
@@ -563,7 +555,7 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
     return WordTooMany(*command, text, *first);
   };
   return AddPath(command, "--run-dir,run-dir", run_dir, help + kPlainToo)
-      ->check(CLI::Validator(check, ""))
+      ->check(check)
       ->required()
       ->type_name("DIR")
       ->expected(1, 2)
@@ -573,8 +565,7 @@ CLI::Option* AddRunDir(CLI::App* command, std::string& run_dir, const std::strin
 CLI::Option* AddRunDirs(CLI::App* command, std::vector<std::string>& run_dirs,
                         const std::string& help) {
   return AddPath(command, "--run-dir,run-dir", run_dirs, help + kPlainToo)
-      ->check(CLI::Validator(
-          [](const std::string& text) { return WhyUnusable(ExistingPart(text), X_OK); }, ""))
+      ->check([](const std::string& text) { return WhyUnusable(ExistingPart(text), X_OK); })
       ->required()
       ->type_name("DIR");
 }

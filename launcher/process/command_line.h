@@ -37,15 +37,16 @@ CLI::App* AddCommand(CLI::App& front, const std::string& name, const std::string
 // The Examples part of a program without subcommands.
 void AddExamples(CLI::App& app, const std::vector<std::string>& examples);
 
-// An option's value must not be empty: "" would become the root directory when a file name is put
-// after it.
-CLI::Validator IsNotEmpty();
+// What is wrong with an option's value; "" if nothing is.
+using ValueCheck = std::function<std::string(const std::string& value)>;
 
-// An option's value must be a whole number in [least, most], a number in bounds, or one of
-// `values`. What is wrong with another is said in plain words; CLI11's own checks speak of types
-// and ranges.
-CLI::Validator IsCount(int64_t least, int64_t most);
-CLI::Validator IsNumber(const FieldBounds& bounds);
+// It must not be empty: "" would become the root directory when a file name is put after it.
+ValueCheck IsNotEmpty();
+
+// It must be a whole number in [least, most], a number in bounds, or one of `values`. What is wrong
+// with another is said in plain words; CLI11's own checks speak of types and ranges.
+ValueCheck IsCount(int64_t least, int64_t most);
+ValueCheck IsNumber(const FieldBounds& bounds);
 CLI::Validator IsOneOf(const std::vector<std::string>& values);
 
 // What a path must be for a command to use it. A fault of it is the user's, so it is found here,
@@ -60,7 +61,7 @@ enum class PathUse {
   kMakeDirectory,  // it, or what of it is there, is a directory that can be written to
 };
 // `takes_dash`: "-", a standard stream, is right, too.
-CLI::Validator IsUsable(PathUse use, bool takes_dash = false);
+ValueCheck IsUsable(PathUse use, bool takes_dash = false);
 
 inline constexpr int64_t kMaxCount = int64_t{1} << 40;
 

@@ -253,23 +253,17 @@ std::string ZshCompletion(const CommandText& program, const std::vector<ConfigKe
                                     {"@WORDS@", words}});
 }
 
-// The page PROGRAM(1), or PROGRAM-COMMAND(1) of a command that `program` has.
-std::string ManPage(const CommandText& program, const std::string& version) {
-  std::string text = Title(program.name, program.summary, version);
-  absl::StrAppend(&text, ".SH SYNOPSIS\n\\fB", program.name,
-                  "\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n", ".SH COMMANDS\n");
-  for (const CommandText& command : program.commands)
+// The page of "PROGRAM", or of "PROGRAM COMMAND".
+std::string ManPage(const CommandText& page, const std::string& words, const std::string& version) {
+  const bool has_commands = !page.commands.empty();
+  std::string text = Title(absl::StrReplaceAll(words, {{" ", "-"}}), page.summary, version);
+  absl::StrAppend(&text, ".SH SYNOPSIS\n\\fB", Escaped(words), "\\fR ",
+                  has_commands ? "\\fICOMMAND\\fR " : "", "[\\fIOPTIONS\\fR]\n",
+                  has_commands ? ".SH COMMANDS\n" : "");
+  for (const CommandText& command : page.commands)
     absl::StrAppend(&text, ".TP\n\\fB", Escaped(command.name), "\\fR\n", Escaped(command.summary),
-                    " See \\fB", Escaped(program.name + "-" + command.name), "\\fR(1).\n");
-  return text + OptionsSection(program) + ExamplesSection(program) + kExitStatus;
-}
-
-std::string ManPage(const CommandText& program, const CommandText& command,
-                    const std::string& version) {
-  std::string text = Title(program.name + "-" + command.name, command.summary, version);
-  absl::StrAppend(&text, ".SH SYNOPSIS\n\\fB", program.name, " ", Escaped(command.name),
-                  "\\fR [\\fIOPTIONS\\fR]\n");
-  return text + OptionsSection(command) + ExamplesSection(command) + kExitStatus;
+                    " See \\fB", Escaped(words + "-" + command.name), "\\fR(1).\n");
+  return text + OptionsSection(page) + ExamplesSection(page) + kExitStatus;
 }
 
 // Writes PROGRAM.1 and PROGRAM-COMMAND.1 of each command into `directory`, which it makes.
@@ -277,10 +271,11 @@ absl::Status WriteManPages(const CommandText& program, const std::string& versio
                            const std::string& directory) {
   RETURN_IF_ERROR(MakeDirectories(directory));
   const std::string page = absl::StrCat(directory, "/", program.name);
-  RETURN_IF_ERROR(WriteFileAtomically(page + ".1", ManPage(program, version)));
+  RETURN_IF_ERROR(WriteFileAtomically(page + ".1", ManPage(program, program.name, version)));
   for (const CommandText& command : program.commands) {
-    RETURN_IF_ERROR(WriteFileAtomically(absl::StrCat(page, "-", command.name, ".1"),
-                                        ManPage(program, command, version)));
+    RETURN_IF_ERROR(
+        WriteFileAtomically(absl::StrCat(page, "-", command.name, ".1"),
+                            ManPage(command, program.name + " " + command.name, version)));
   }
   return absl::OkStatus();
 }

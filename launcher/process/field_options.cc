@@ -43,8 +43,7 @@ CLI::Option* AddFieldOptions(CLI::App& app, FieldOptions& fields) {
           "examples: what a field is called in the files, such as premise=sentence1 label=gold; "
           "choices and text may name several: text=title,body")
       ->type_name("FIELD=NAME")
-      ->check(CLI::Validator(
-          [&fields](std::string& text) { return ParseFieldName(text, fields.names); }, ""));
+      ->check([&fields](const std::string& text) { return ParseFieldName(text, fields.names); });
 }
 
 }  // namespace anyorder::launcher
