@@ -6,7 +6,6 @@
 #include <sys/vfs.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,7 +59,7 @@ struct Nodes {
 
 absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
   if (nodes.list.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list, &std::getenv));
+  ASSIGN_OR_RETURN(nodes.place, launcher::FindNodePlace(nodes.list));
   ASSIGN_OR_RETURN(nodes.scratch,
                    launcher::MakeScratch(options.run_dir, nodes.place->name, "/tmp"));
   options.node = nodes.place->index;

@@ -72,7 +72,7 @@ void DieWithParent() {
 
 // Where this rank's own service is, and Open MPI's files, before it looks for them.
 absl::StatusOr<launcher::NodePlace> PrepareNode(const std::string& nodes, TrainerOptions& options) {
-  ASSIGN_OR_RETURN(const launcher::NodePlace place, launcher::FindNodePlace(nodes, &::getenv));
+  ASSIGN_OR_RETURN(const launcher::NodePlace place, launcher::FindNodePlace(nodes));
   ASSIGN_OR_RETURN(const launcher::NodeScratch scratch,
                    launcher::FindScratch(options.run_dir, place.name));
   options.node = place.index;

@@ -23,13 +23,9 @@ import doctor_site
 import doctor_verdicts
 from doctor_verdicts import FAIL, PASS, WARN
 
-# Fact -> who judges it. The order is that of the report.
-JUDGES = (("agents", doctor_verdicts.nodes_answer), ("shared", doctor_verdicts.shared),
-          ("renamed", doctor_verdicts.renamed), ("exclusive", doctor_verdicts.exclusive),
-          ("lock", doctor_verdicts.lock), ("space", doctor_verdicts.space),
-          ("clocks", doctor_verdicts.clocks), ("gpus", doctor_verdicts.gpus),
-          ("mpi", doctor_verdicts.mpi), ("signal", doctor_verdicts.signal_arrives),
-          ("job", doctor_verdicts.job), ("never", doctor_verdicts.never_starts))
+# Facts that doctor_verdicts judges, by functions of their names, in the order of the report.
+JUDGED = ("agents", "shared", "renamed", "exclusive", "lock", "space", "clocks", "gpus", "mpi",
+          "signal", "job", "never")
 # Facts of the run directory.
 OF_RUN_DIRECTORY = ("shared", "renamed", "exclusive", "lock", "space")
 
@@ -74,8 +70,8 @@ def job_options(options, flavour):
 
 
 def judge_facts(facts, options, left_out):
-    return [entry for name, judge in JUDGES if name not in left_out for fact in facts
-            if fact["fact"] == name for entry in judge(fact, options)]
+    return [entry for name in JUDGED if name not in left_out for fact in facts
+            if fact["fact"] == name for entry in getattr(doctor_verdicts, name)(fact, options)]
 
 
 def run_job(options, job, sbatch):

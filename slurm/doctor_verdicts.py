@@ -48,7 +48,7 @@ def seconds(value):
 # ---- the job
 
 
-def never_starts(fact, options):
+def never(fact, options):
     return [finding("queue", FAIL, "job %s: %s" % (fact["number"], fact["reason"]),
                     "waiting does not end this, so the job was cancelled; a run of this shape "
                     "would wait for ever",
@@ -69,7 +69,7 @@ def job(fact, options):
                                "each restart waits as long again")]
 
 
-def signal_arrives(fact, options):
+def signal(fact, options):
     took = seconds(fact["seconds"])
     seen = "the batch shell got USR1 after %s" % took if fact["arrived"] else \
         "the batch shell did not get USR1 in %s: %s" % (took, fact["output"] or "no message")
@@ -82,8 +82,8 @@ def signal_arrives(fact, options):
 # ---- nodes
 
 
-def nodes_answer(fact, options):
-    """`agents`: one task a node, in a step next to the ranks, as the checkpoint service has."""
+def agents(fact, options):
+    """One task a node, in a step next to the ranks, as the checkpoint service has."""
     nodes, expected = fact["nodes"], fact["expected"]
     why = "the checkpoint service runs as a second step next to the ranks, one task a node"
     seen = "%d of %d nodes answer" % (len(nodes), expected)

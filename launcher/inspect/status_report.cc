@@ -11,6 +11,7 @@
 
 #include "core/base/counted.h"
 #include "core/base/json_members.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/shell_words.h"
@@ -111,11 +112,6 @@ Json Describe(const StatusFacts& facts) {
                                    {"suspect", facts.IsSuspect(info.step)}});
   if (facts.is_under_slurm) json["slurm"] = DescribeSlurm(facts.slurm);
   return json;
-}
-
-std::string Bytes(int64_t bytes) {
-  const double mib = static_cast<double>(bytes) / (1 << 20);
-  return mib < 1024 ? absl::StrFormat("%.1f MiB", mib) : absl::StrFormat("%.1f GiB", mib / 1024);
 }
 
 // "PENDING (Resources), expected to start ..."
@@ -235,7 +231,7 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
   if (facts.commit) {
     std::string text =
         absl::StrCat("step ", facts.commit->step, ", ", HumanDuration(facts.commit->age), " ago, ",
-                     Bytes(facts.commit->num_bytes));
+                     FormatBytes(static_cast<double>(facts.commit->num_bytes)));
     const std::string behind = Counted(facts.step - facts.commit->step, "step");
     if (facts.step > facts.commit->step && facts.state == "running") {
       absl::StrAppend(&text, "; a crash now loses ", behind);
@@ -257,8 +253,8 @@ void AddCheckpoints(const StatusFacts& facts, Screen& screen) {
     }
     screen.Add(
         "checkpoint",
-        absl::StrCat("step ", info.step, ", ", Bytes(info.num_bytes), info.opens ? "" : "  DAMAGED",
-                     is_best ? "  BEST" : "",
+        absl::StrCat("step ", info.step, ", ", FormatBytes(static_cast<double>(info.num_bytes)),
+                     info.opens ? "" : "  DAMAGED", is_best ? "  BEST" : "",
                      facts.IsSuspect(info.step) ? "  SUSPECT: only skipped steps follow" : ""));
   }
   if (left_out > 0) screen.Add("", absl::StrCat("and ", left_out, " older"));

@@ -95,7 +95,7 @@ absl::Status SeeSharedMark(const std::string& path) {
 // Removes what earlier starts of the run left on this node, and says that the node runs steps.
 absl::Status CleanNode(const std::string& run_dir, const std::string& mark,
                        const std::string& nodes) {
-  ASSIGN_OR_RETURN(const NodePlace place, FindNodePlace(nodes, &::getenv));
+  ASSIGN_OR_RETURN(const NodePlace place, FindNodePlace(nodes));
   // Where the run directory is another one, there is nothing to remove.
   const absl::Status seen = SeeSharedMark(mark);
   if (!seen.ok()) {
@@ -109,10 +109,9 @@ absl::Status CleanNode(const std::string& run_dir, const std::string& mark,
 
 }  // namespace
 
-absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
-                                        const EnvironmentLookup& environment) {
+absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes) {
   const std::vector<std::string> all = absl::StrSplit(nodes, ',', absl::SkipEmpty());
-  const char* const given = environment("SLURMD_NODENAME");
+  const char* const given = ::getenv("SLURMD_NODENAME");
   const auto found = given != nullptr ? std::find(all.begin(), all.end(), given)
                                       : std::find_if(all.begin(), all.end(), IsThisHost);
   if (found == all.end()) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <set>
 #include <string>
 
@@ -18,9 +17,6 @@
 
 namespace anyorder::launcher {
 
-// getenv, or a fake in tests. Null where the variable is not set.
-using EnvironmentLookup = std::function<const char*(const char* name)>;
-
 struct NodePlace {
   std::string name;
   int index = 0;
@@ -29,8 +25,7 @@ struct NodePlace {
 
 // Where SLURMD_NODENAME is in `nodes` (comma between names), or where that is not set, this
 // machine. InvalidArgument if it is not in it.
-absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes,
-                                        const EnvironmentLookup& environment);
+absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes);
 
 // Directories of one start on one node: sockets and session files, and shared memory. Anybody may
 // make names next to them, so theirs are random, and RUN-DIR/.launch/scratch.NODE tells them to the

@@ -52,10 +52,11 @@ namespace {
 struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   std::string backend = "local";       // or slurm: as steps of the job that this runs in
   bool names_ranks = false;
-  int64_t ranks_per_node = 0;  // of --backend slurm; 0: as the job's tasks
-  std::string mpi = "auto";    // of --backend slurm: or srun, mpirun
-  std::string hosts;           // list or hostfile; "": this machine, or a Slurm job
-  std::string rsh;             // of --hosts
+  int64_t ranks_per_node = 0;    // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";      // of --backend slurm: or srun, mpirun
+  std::string hosts;             // list or hostfile; "": this machine, or a Slurm job
+  std::vector<HostSlots> slots;  // of them
+  std::string rsh;               // of --hosts
   BatchSystem batch;
 
   bool has_other_machines() const { return backend == "slurm" || !hosts.empty(); }
@@ -177,17 +178,13 @@ class Run {
     if (replacement) RETURN_IF_ERROR(Record(*replacement));
     RETURN_IF_ERROR(lease_.Check());
     RETURN_IF_ERROR(WriteFileAtomically(paths.config, config_.ToText()));
-    if (const auto* const schedule =
-            replacement ? std::get_if<ledger::Schedule>(&*replacement) : nullptr;
-        schedule != nullptr) {
-      Log(absl::StrCat("the schedule changes: ", schedule->detail));
-    }
-    const auto* const change =
-        replacement ? std::get_if<ledger::Reconfigured>(&*replacement) : nullptr;
-    if (change != nullptr) {
-      Log(absl::StrCat(
-          "nothing was trained with the configuration before, which this one replaces: ",
-          change->detail));
+    if (replacement) {
+      if (const auto* const schedule = std::get_if<ledger::Schedule>(&*replacement))
+        Log(absl::StrCat("the schedule changes: ", schedule->detail));
+      if (const auto* const change = std::get_if<ledger::Reconfigured>(&*replacement))
+        Log(absl::StrCat(
+            "nothing was trained with the configuration before, which this one replaces: ",
+            change->detail));
     }
     is_frozen_ = true;
     return absl::OkStatus();
@@ -209,10 +206,8 @@ class Run {
 
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLaunchBackend(const LaunchOptions& options,
                                                                  const RunConfig& config) {
-  if (!options.hosts.empty()) {
-    ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
-    return MakeHostsBackend({options.run_dir, hosts, options.ranks, options.rsh});
-  }
+  if (!options.hosts.empty())
+    return MakeHostsBackend({options.run_dir, options.slots, options.ranks, options.rsh});
   if (options.backend == "local") return MakeLocalBackend(options.run_dir, options.ranks);
   return options.batch.make_backend({options.run_dir, options.ranks_per_node, options.mpi,
                                      /*max_ranks=*/config.train.num_microbatches()});
@@ -300,10 +295,10 @@ absl::Status CountRanks(LaunchOptions& options) {
     return absl::InvalidArgumentError(
         "--hosts is for machines without Slurm; in a job leave it out: Slurm knows the nodes");
   }
-  ASSIGN_OR_RETURN(const std::vector<HostSlots> hosts, ReadHosts(options.hosts));
+  ASSIGN_OR_RETURN(options.slots, ReadHosts(options.hosts));
   if (options.names_ranks) return absl::OkStatus();
   options.ranks = 0;
-  for (const HostSlots& host : hosts) options.ranks += host.slots;
+  for (const HostSlots& host : options.slots) options.ranks += host.slots;
   return absl::OkStatus();
 }
 

@@ -224,7 +224,7 @@ std::vector<std::string> MpirunEnvironmentHere(const OpenMpi& mpi, const NodeScr
 absl::StatusOr<bool> MakeHeadScratch(const OpenMpi& mpi, const std::string& run_dir,
                                      const std::string& nodes) {
   // ORTE would tell its daemons to use this machine's directory on their nodes.
-  if (!mpi.has_prrte || FindNodePlace(nodes, &::getenv).ok()) return false;
+  if (!mpi.has_prrte || FindNodePlace(nodes).ok()) return false;
   RETURN_IF_ERROR(RemoveScratch(run_dir, HostName()));
   RETURN_IF_ERROR(MakeScratch(run_dir, HostName(), "/tmp").status());
   return true;
@@ -247,7 +247,7 @@ void AddMpirunEnvironment(const OpenMpi& mpi, const std::string& run_dir, const 
   if (ShellCommand(words) != agent) return;
   environment->push_back(
       absl::StrCat(mpi.has_prrte ? "PRTE_MCA_prte_" : "OMPI_MCA_orte_", "launch_agent=", agent));
-  const absl::StatusOr<NodePlace> place = FindNodePlace(nodes, &::getenv);
+  const absl::StatusOr<NodePlace> place = FindNodePlace(nodes);
   // A launch on this machine alone may have left a record (MakeHeadScratch).
   if (!place.ok() && !mpi.has_prrte) return;
   const absl::StatusOr<NodeScratch> scratch =
@@ -274,7 +274,7 @@ int ExecMpiDaemon(int argc, char** argv) {
     return Report(absl::InvalidArgumentError(
         "mpi-daemon is started by the mpirun of `anyorder launch` on several machines"));
   }
-  const absl::StatusOr<NodePlace> place = FindNodePlace(argv[4], &::getenv);
+  const absl::StatusOr<NodePlace> place = FindNodePlace(argv[4]);
   if (!place.ok()) return Report(place.status());
   const absl::StatusOr<NodeScratch> scratch = FindScratch(argv[3], place->name);
   if (!scratch.ok()) return Report(scratch.status());

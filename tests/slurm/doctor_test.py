@@ -106,7 +106,7 @@ class Agent(unittest.TestCase):
 
 class Nodes(unittest.TestCase):
     def answer(self, nodes, **changes):
-        return levels(doctor_verdicts.nodes_answer(
+        return levels(doctor_verdicts.agents(
             {"nodes": nodes, "expected": 2, "errors": []}, dict(JOB, **changes)))
 
     def test_every_node_answers_with_cores_and_memory(self):
@@ -254,7 +254,7 @@ class Queue(unittest.TestCase):
 
     def test_each_of_them_fails_with_a_way_out(self):
         for reason in self.NEVER:
-            entry = only(doctor_verdicts.never_starts({"number": "7", "reason": reason}, JOB))
+            entry = only(doctor_verdicts.never({"number": "7", "reason": reason}, JOB))
             self.assertEqual((entry["level"], entry["seen"]), ("FAIL", "job 7: " + reason))
             self.assertTrue(entry["fix"], reason)
 

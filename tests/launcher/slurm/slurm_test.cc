@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <string>
 #include <utility>
@@ -79,7 +80,9 @@ TEST(SlurmBackendTest, TheMostRanksThatAreEqualOnEachNode) {
 }
 
 absl::StatusOr<NodePlace> Find(const std::string& nodes, const char* name) {
-  return FindNodePlace(nodes, [name](const char*) { return name; });
+  ::unsetenv("SLURMD_NODENAME");
+  if (name != nullptr) ::setenv("SLURMD_NODENAME", name, /*overwrite=*/1);
+  return FindNodePlace(nodes);
 }
 
 TEST(NodePlaceTest, IsFoundByTheNameThatSlurmGave) {
