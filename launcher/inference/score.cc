@@ -185,9 +185,8 @@ absl::Status Score(const ScoreOptions& options) {
     for (size_t part = 0; part < options.gold.size(); ++part)
       RETURN_IF_ERROR(ScorePart(options, part, scores));
   }
-  if (!options.submission.empty()) {
-    RETURN_IF_ERROR(WriteSubmission(scores.submission, options.submission, "--write-submission"));
-  }
+  if (!options.submission.empty())
+    RETURN_IF_ERROR(WriteSubmission(scores.submission, options.submission));
   if (options.is_json) {
     PrintJson(options, scores);
   } else {

@@ -28,6 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
+constexpr char kOption[] = "--write-submission";
+
 absl::StatusOr<std::string> GlueName(const data::OfficialTask& task, const std::string& input) {
   const std::string& name = task.submission_name;
   if (!task.has_matched_files) return absl::StrCat(name, ".tsv");
@@ -37,10 +39,6 @@ absl::StatusOr<std::string> GlueName(const data::OfficialTask& task, const std::
   return InvalidArgument("the name of '", input,
                          "' says neither matched nor mismatched, which MNLI is sent as apart; keep "
                          "the official name, such as test_matched.tsv");
-}
-
-std::string IndexOf(const Prediction& prediction) {
-  return prediction.id.empty() ? absl::StrCat(prediction.number - 1) : prediction.id;
 }
 
 // As many digits as tell it from other doubles.
@@ -71,6 +69,32 @@ bool IsOfScores(const Prediction& p) { return p.score.has_value(); }
 bool IsOfWords(const Prediction& p) { return p.word_probabilities.has_value(); }
 bool IsOfAnswers(const Prediction& p) { return p.answer.has_value(); }
 
+// The rows of `input` with the predicted tag as one more column, as conlleval reads them; without
+// rows of -DOCSTART-.
+absl::StatusOr<std::string> ConllRows(const std::string& input,
+                                      const std::vector<Prediction>& predictions) {
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
+  std::vector<std::string> tags;
+  for (const Prediction& prediction : predictions) {
+    const std::vector<std::string> more = prediction.tags();
+    tags.insert(tags.end(), more.begin(), more.end());
+  }
+  std::string rows;
+  size_t word = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> cells =
+        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
+    if (cells.empty() || cells[0] == "-DOCSTART-") {
+      if (!rows.empty() && !absl::EndsWith(rows, "\n\n")) rows += "\n";
+    } else if (word++ < tags.size()) {
+      absl::StrAppend(&rows, absl::StrJoin(cells, " "), " ", tags[word - 1], "\n");
+    }
+  }
+  if (word == tags.size()) return rows;
+  return FailedPrecondition("'", input, "' has ", word, " words, but ", tags.size(),
+                            " were predicted; name the file that was, unpacked");
+}
+
 // `input` is checked even where nothing is predicted yet.
 absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
                                                       const std::string& input,
@@ -88,6 +112,17 @@ absl::StatusOr<std::vector<SubmissionFile>> ConllFile(const std::string& task,
   return std::vector<SubmissionFile>{{"conlleval.txt", rows}};
 }
 
+// "index<tab>prediction", a row for each: of classes the name, of regression the score. The index
+// is the identifier, or where there is none the number from 0.
+std::string GlueTable(const std::vector<Prediction>& predictions) {
+  std::string text = "index\tprediction\n";
+  for (const Prediction& prediction : predictions) {
+    absl::StrAppend(&text, ExampleKey(prediction.id, prediction.number - 1), "\t",
+                    prediction.score ? ShortestText(*prediction.score) : prediction.label(), "\n");
+  }
+  return text;
+}
+
 absl::StatusOr<std::vector<SubmissionFile>> GlueFile(const data::OfficialTask& task,
                                                      const std::string& input,
                                                      const std::vector<Prediction>& predictions) {
@@ -98,15 +133,53 @@ absl::StatusOr<std::vector<SubmissionFile>> GlueFile(const data::OfficialTask& t
   return std::vector<SubmissionFile>{{name, GlueTable(predictions)}};
 }
 
+// "id<tab>prediction", the choice as a letter, A for the first: the letters are those of RACE's own
+// `answers`, the identifier is "high/high7.txt#2", question 2 (from 0) of the article. (RACE itself
+// has published no form.)
+std::string ChoiceTable(const std::vector<Prediction>& predictions) {
+  std::string text = "id\tprediction\n";
+  for (const Prediction& prediction : predictions) {
+    const auto letter = static_cast<char>('A' + prediction.best());
+    absl::StrAppend(&text, prediction.id, "\t", std::string(1, letter), "\n");
+  }
+  return text;
+}
+
+// The three files of SQuAD's evaluation and of the code that BERT and XLNet were published with:
+// predictions.json (answers by identifier, "" for none), nbest_predictions.json (lists of text and
+// probability, the best first; of no answer one empty text) and, where there are null scores,
+// null_odds.json.
+std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& predictions) {
+  Json answers = Json::object();
+  Json lists = Json::object();
+  Json odds = Json::object();
+  for (const Prediction& prediction : predictions) {
+    answers[prediction.id] = *prediction.answer;
+    Json& list = lists[prediction.id] = Json::array();
+    for (const PredictedAnswer& answer : prediction.answers)
+      list.push_back({{"text", answer.text}, {"probability", std::exp(answer.log_probability)}});
+    // The released code writes no empty list, either.
+    if (list.empty()) list.push_back({{"text", ""}, {"probability", 1.0}});
+    if (prediction.null_score) odds[prediction.id] = *prediction.null_score;
+  }
+  const auto text = [](const Json& json) {
+    return DumpJson(json, 4, /*ensure_ascii=*/true) + "\n";
+  };
+  std::vector<SubmissionFile> files = {{"predictions.json", text(answers)},
+                                       {"nbest_predictions.json", text(lists)}};
+  if (!odds.empty()) files.push_back({"null_odds.json", text(odds)});
+  return files;
+}
+
 // The candidates of a ranking task and what is known of each.
 class Candidates {
  public:
-  explicit Candidates(const Gold& gold) : gold_(gold), weights_(gold.examples.size(), 0.0) {
+  explicit Candidates(const Gold& gold)
+      : gold_(gold), values_(gold.examples.size(), 0.0), weights_(values_) {
     for (size_t i = 0; i < gold.examples.size(); ++i) {
       rows_.emplace(gold.examples[i].id, i);
       groups_[gold.examples[i].group].push_back(i);
     }
-    values_.resize(gold.examples.size(), 0.0);
   }
 
   // QNLI names the class, WNLI numbers it.
@@ -135,7 +208,9 @@ class Candidates {
     for (size_t i = 0; i < gold_.examples.size(); ++i) {
       const std::vector<size_t>& group = groups_.at(gold_.examples[i].group);
       if (weights_[i] == 0 && NeedsPrediction(group)) missing.push_back(gold_.examples[i].id);
-      const bool is_right = group.size() == 1 ? IsRightAlone(i) : i == BestOf(group);
+      // Alone it is also right where nothing was predicted.
+      const bool is_right =
+          group.size() == 1 ? weights_[i] == 0 || ValueOf(i) >= 0.5 : i == BestOf(group);
       chosen.push_back({.number = static_cast<int64_t>(i) + 1,
                         .id = gold_.examples[i].id,
                         .classes = {is_right ? Right() : Wrong()},
@@ -170,8 +245,6 @@ class Candidates {
 
   double ValueOf(size_t row) const { return weights_[row] == 0 ? 0 : values_[row] / weights_[row]; }
 
-  bool IsRightAlone(size_t row) const { return weights_[row] == 0 || ValueOf(row) >= 0.5; }
-
   size_t BestOf(const std::vector<size_t>& group) const {
     size_t best = group[0];
     for (const size_t row : group) {
@@ -197,46 +270,6 @@ class Candidates {
 
 }  // namespace
 
-std::string GlueTable(const std::vector<Prediction>& predictions) {
-  std::string text = "index\tprediction\n";
-  for (const Prediction& prediction : predictions) {
-    absl::StrAppend(&text, IndexOf(prediction), "\t",
-                    prediction.score ? ShortestText(*prediction.score) : prediction.label(), "\n");
-  }
-  return text;
-}
-
-std::string ChoiceTable(const std::vector<Prediction>& predictions) {
-  std::string text = "id\tprediction\n";
-  for (const Prediction& prediction : predictions) {
-    const char letter = static_cast<char>('A' + static_cast<int>(prediction.best()));
-    absl::StrAppend(&text, prediction.id, "\t", std::string(1, letter), "\n");
-  }
-  return text;
-}
-
-std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& predictions) {
-  Json answers = Json::object();
-  Json lists = Json::object();
-  Json odds = Json::object();
-  for (const Prediction& prediction : predictions) {
-    answers[prediction.id] = *prediction.answer;
-    Json& list = lists[prediction.id] = Json::array();
-    for (const PredictedAnswer& answer : prediction.answers)
-      list.push_back({{"text", answer.text}, {"probability", std::exp(answer.log_probability)}});
-    // The released code writes no empty list, either.
-    if (list.empty()) list.push_back({{"text", ""}, {"probability", 1.0}});
-    if (prediction.null_score) odds[prediction.id] = *prediction.null_score;
-  }
-  const auto text = [](const Json& json) {
-    return DumpJson(json, 4, /*ensure_ascii=*/true) + "\n";
-  };
-  std::vector<SubmissionFile> files = {{"predictions.json", text(answers)},
-                                       {"nbest_predictions.json", text(lists)}};
-  if (!odds.empty()) files.push_back({"null_odds.json", text(odds)});
-  return files;
-}
-
 std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::string& tag) {
   std::vector<std::string> topics;
   std::map<std::string, std::pair<std::vector<double>, std::vector<std::string>>> by_topic;
@@ -256,30 +289,6 @@ std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::s
     }
   }
   return text;
-}
-
-absl::StatusOr<std::string> ConllRows(const std::string& input,
-                                      const std::vector<Prediction>& predictions) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
-  std::vector<std::string> tags;
-  for (const Prediction& prediction : predictions) {
-    const std::vector<std::string> more = prediction.tags();
-    tags.insert(tags.end(), more.begin(), more.end());
-  }
-  std::string rows;
-  size_t word = 0;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    const std::vector<absl::string_view> cells =
-        absl::StrSplit(line, absl::ByAnyChar(" \t\r"), absl::SkipEmpty());
-    if (cells.empty() || cells[0] == "-DOCSTART-") {
-      if (!rows.empty() && !absl::EndsWith(rows, "\n\n")) rows += "\n";
-    } else if (word++ < tags.size()) {
-      absl::StrAppend(&rows, absl::StrJoin(cells, " "), " ", tags[word - 1], "\n");
-    }
-  }
-  if (word == tags.size()) return rows;
-  return FailedPrecondition("'", input, "' has ", word, " words, but ", tags.size(),
-                            " were predicted; name the file that was, unpacked");
 }
 
 absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
@@ -309,13 +318,13 @@ absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
 }
 
 absl::Status CheckSubmission(const std::string& task, const std::string& input,
-                             const std::string& directory, const std::string& option) {
+                             const std::string& directory) {
   ASSIGN_OR_RETURN(const std::vector<SubmissionFile> files, SubmissionFiles(task, input, {}));
   for (const SubmissionFile& file : files) {
     const std::string path = absl::StrCat(directory, "/", file.name);
     std::error_code ignored;
     if (!fs::exists(path, ignored)) continue;
-    return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
+    return AlreadyExists("'", path, "' exists and is not overwritten; name another ", kOption);
   }
   return absl::OkStatus();
 }
@@ -328,15 +337,15 @@ absl::StatusOr<std::vector<Prediction>> RankCandidates(const Gold& gold,
   return candidates.Choose();
 }
 
-absl::Status WriteSubmission(const std::vector<SubmissionFile>& files, const std::string& directory,
-                             const std::string& option) {
+absl::Status WriteSubmission(const std::vector<SubmissionFile>& files,
+                             const std::string& directory) {
   std::error_code failed;
   fs::create_directories(directory, failed);
   if (failed) return ErrnoStatus("make directory", directory, failed.value());
   std::vector<std::unique_ptr<NewFile>> written;
   for (const SubmissionFile& file : files) {
     ASSIGN_OR_RETURN(written.emplace_back(),
-                     NewFile::Create(absl::StrCat(directory, "/", file.name), option));
+                     NewFile::Create(absl::StrCat(directory, "/", file.name), kOption));
     RETURN_IF_ERROR(written.back()->Append(file.text));
   }
   for (const std::unique_ptr<NewFile>& file : written) RETURN_IF_ERROR(file->Publish());

@@ -19,43 +19,21 @@ struct SubmissionFile {
   std::string text;
 };
 
-// "index<tab>prediction", a row for each: of classes the name, of regression the score with as many
-// digits as tell it from others. The index is the identifier, or where there is none the number
-// from 0. REQUIRES predictions of classes or scores.
-std::string GlueTable(const std::vector<Prediction>& predictions);
-
-// "id<tab>prediction", the choice as a letter, A for the first: the letters are those of RACE's own
-// `answers`, the identifier is "high/high7.txt#2", question 2 (from 0) of the article. (RACE itself
-// has published no form.) REQUIRES predictions of choices with identifiers.
-std::string ChoiceTable(const std::vector<Prediction>& predictions);
-
-// The three files of SQuAD's evaluation and of the code that BERT and XLNet were published with:
-// predictions.json (answers by identifier, "" for none), nbest_predictions.json (lists of text and
-// probability, the best first; of no answer one empty text) and, where there are null scores,
-// null_odds.json. REQUIRES predictions of answers with identifiers.
-std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& predictions);
-
 // Six columns: topic, Q0, document, rank from 1, score, tag; topics in the order of their first
 // entries, documents by metrics::RankingOrder.
 std::string TrecRun(const std::vector<data::TrecRunEntry>& entries, const std::string& tag);
 
-// The rows of CoNLL's file `input` with the predicted tag as one more column, as conlleval reads
-// them; without rows of -DOCSTART-. REQUIRES predictions of words. Errors: those of ReadWholeFile;
-// FailedPrecondition where the file has another number of words than were predicted.
-absl::StatusOr<std::string> ConllRows(const std::string& input,
-                                      const std::vector<Prediction>& predictions);
-
 // What `task` is sent as. `input` is what was predicted; of mnli its name tells matched from
-// mismatched. Errors: InvalidArgument for a task without a form, or such a name;
-// FailedPrecondition for predictions of another kind, or without identifiers where the form has
-// them.
+// mismatched, and of CoNLL's tasks its rows are copied. Errors: InvalidArgument for a task without
+// a form, or such a name; FailedPrecondition for predictions of another kind, of other words than
+// `input` has, or without identifiers where the form has them; those of ReadWholeFile.
 absl::StatusOr<std::vector<SubmissionFile>> SubmissionFiles(
     const std::string& task, const std::string& input, const std::vector<Prediction>& predictions);
 
 // The errors that SubmissionFiles and WriteSubmission would end with whatever is predicted, to be
 // known before that.
 absl::Status CheckSubmission(const std::string& task, const std::string& input,
-                             const std::string& directory, const std::string& option);
+                             const std::string& directory);
 
 // For a ranking task (gold.h): the rows of `gold` as predictions of its row task's classes; of each
 // question the candidate with the highest probability is right, the first of equal ones. The
@@ -67,9 +45,9 @@ absl::Status CheckSubmission(const std::string& task, const std::string& input,
 absl::StatusOr<std::vector<Prediction>> RankCandidates(const Gold& gold,
                                                        const std::vector<Prediction>& predictions);
 
-// Makes the files in `directory`, which is made if it is not there. AlreadyExists, before any is
-// made; I/O. `option` named the directory.
-absl::Status WriteSubmission(const std::vector<SubmissionFile>& files, const std::string& directory,
-                             const std::string& option);
+// Makes the files in `directory`, which --write-submission named and is made if it is not there.
+// AlreadyExists, before any is made; I/O.
+absl::Status WriteSubmission(const std::vector<SubmissionFile>& files,
+                             const std::string& directory);
 
 }  // namespace anyorder::launcher

@@ -35,9 +35,12 @@ std::string NameOf(const std::string& task, const std::string& input) {
 }
 
 TEST(SubmissionFilesTest, GlueHasATableForEachTask) {
-  EXPECT_EQ(GlueTable(Classes({"entailment", "neutral"})),
+  const auto text_of = [](const std::string& task, const std::vector<Prediction>& predictions) {
+    return SubmissionFiles(task, "test.tsv", predictions).value()[0].text;
+  };
+  EXPECT_EQ(text_of("qnli", Classes({"entailment", "neutral"})),
             "index\tprediction\n0\tentailment\n1\tneutral\n");
-  EXPECT_EQ(GlueTable({{.number = 1, .id = "9", .score = 2.5}, {.number = 2, .score = 0.1}}),
+  EXPECT_EQ(text_of("stsb", {{.number = 1, .id = "9", .score = 2.5}, {.number = 2, .score = 0.1}}),
             "index\tprediction\n9\t2.5\n1\t0.1\n");
   EXPECT_EQ(NameOf("sst2", "test.tsv"), "SST-2.tsv");
   EXPECT_EQ(NameOf("stsb", "test.tsv"), "STS-B.tsv");
@@ -117,12 +120,11 @@ TEST(SubmissionFilesTest, TrecRunsAreInTheOrderOfEvaluation) {
 TEST(SubmissionFilesTest, FilesAreNeverOverwritten) {
   const TemporaryDirectory folder;
   const std::string path = folder.path() + "/new";
-  ASSERT_TRUE(CheckSubmission("sst2", "test.tsv", path, "--x").ok());
-  ASSERT_TRUE(WriteSubmission({{"SST-2.tsv", "one"}}, path, "--x").ok());
+  ASSERT_TRUE(CheckSubmission("sst2", "test.tsv", path).ok());
+  ASSERT_TRUE(WriteSubmission({{"SST-2.tsv", "one"}}, path).ok());
   EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv"), "one");
-  for (const absl::Status& status :
-       {CheckSubmission("sst2", "test.tsv", path, "--x"),
-        WriteSubmission({{"a", "two"}, {"SST-2.tsv", "two"}}, path, "--x")}) {
+  for (const absl::Status& status : {CheckSubmission("sst2", "test.tsv", path),
+                                     WriteSubmission({{"a", "two"}, {"SST-2.tsv", "two"}}, path)}) {
     EXPECT_THAT(status, Exits(kExitUsage, "exists and is not overwritten"));
   }
   EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv"), "one");
