@@ -6,6 +6,8 @@
 #include <memory>
 #include <numeric>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -24,11 +26,12 @@
 #include "core/ranking/kernel_ranker.h"
 #include "core/ranking/stop_words.h"
 #include "core/train/evaluation/token_states.h"
+#include "data/trec/document_files.h"
+#include "data/trec/trec_files.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_files.h"
-#include "launcher/ranking/ranking_input.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
@@ -41,12 +44,29 @@ constexpr char kEnglish[] = "english";
 constexpr char kNone[] = "none";
 constexpr int64_t kLeastFolds = 3;  // to learn from, to stop by, to rank
 
+struct RankedTopic {
+  std::string id;
+  std::string query;
+  // The first `depth` documents of the first stage, the best first: places in
+  // RankingInput::documents. By score; of equal ones by the rank that the run says.
+  std::vector<size_t> documents;
+};
+
+struct RankingInput {
+  std::vector<RankedTopic> topics;     // that the run ranks documents for, in its order
+  std::vector<std::string> documents;  // identifiers, each once
+  std::vector<std::string> texts;      // of each
+};
+
 struct RankOptions : TextModelOptions {
-  RankingFiles files;
-  std::string qrels;   // "": a trained ranker is used
-  std::string ranker;  // that
-  std::string save;    // "": nowhere
-  std::string output;  // "": nowhere
+  std::string topics;
+  std::string run;  // of the first stage
+  std::vector<std::string> collections;
+  int64_t depth = 100;  // documents of a topic that are ranked
+  std::string qrels;    // "": a trained ranker is used
+  std::string ranker;   // that
+  std::string save;     // "": nowhere
+  std::string output;   // "": nowhere
   std::string tag = "anyorder";
   std::string stop_words = kEnglish;
   TokenStateOptions states;
@@ -68,6 +88,100 @@ absl::Status CheckOptions(const RankOptions& options) {
   }
   const bool is_word = options.tag.find_first_of(" \t\r\n") == std::string::npos;
   return is_word ? absl::OkStatus() : InvalidArgument("--tag '", options.tag, "' has a blank");
+}
+
+using Entries = std::vector<data::TrecRunEntry>;
+
+// Of each topic, in the order of the file.
+std::vector<Entries> ByTopic(Entries run) {
+  std::vector<Entries> topics;
+  std::unordered_map<std::string, size_t> places;
+  for (data::TrecRunEntry& entry : run) {
+    const auto [place, is_new] = places.emplace(entry.topic, topics.size());
+    if (is_new) topics.emplace_back();
+    topics[place->second].push_back(std::move(entry));
+  }
+  return topics;
+}
+
+void KeepBest(int64_t depth, Entries& entries) {
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.score != b.score ? a.score > b.score : a.rank < b.rank;
+  });
+  if (static_cast<int64_t>(entries.size()) > depth) entries.resize(static_cast<size_t>(depth));
+}
+
+absl::Status ReadTexts(const std::vector<std::string>& collections, RankingInput& input) {
+  const std::unordered_set<std::string> wanted(input.documents.begin(), input.documents.end());
+  data::TrecDocuments found;
+  for (const std::string& path : collections)
+    RETURN_IF_ERROR(data::ReadTrecDocuments(path, wanted, &found));
+  for (const std::string& id : input.documents) {
+    const auto text = found.find(id);
+    if (text == found.end()) {
+      return FailedPrecondition(
+          Counted(static_cast<int64_t>(wanted.size() - found.size()), "document"), " of ",
+          wanted.size(), " that the run ranks are in no --collection, ", id,
+          " for one; name the files that hold them, too");
+    }
+    input.texts.push_back(std::move(text->second));
+  }
+  return absl::OkStatus();
+}
+
+// FailedPrecondition for a topic without a query, or documents that no collection has; the readers'
+// errors.
+absl::StatusOr<RankingInput> ReadRankingInput(const RankOptions& options) {
+  ASSIGN_OR_RETURN(const std::vector<data::TrecTopic> topics, data::ReadTrecTopics(options.topics));
+  std::unordered_map<std::string, std::string> queries;
+  for (const data::TrecTopic& topic : topics) queries.emplace(topic.id, topic.query);
+  ASSIGN_OR_RETURN(Entries run, data::ReadTrecRun(options.run));
+  RankingInput input;
+  std::unordered_map<std::string, size_t> places;
+  for (Entries& entries : ByTopic(std::move(run))) {
+    const std::string& id = entries[0].topic;
+    const auto query = queries.find(id);
+    if (query == queries.end()) {
+      return FailedPrecondition("'", options.run, "' ranks documents for topic ", id, ", which '",
+                                options.topics, "' does not have");
+    }
+    KeepBest(options.depth, entries);
+    RankedTopic topic{.id = id, .query = query->second};
+    for (const data::TrecRunEntry& entry : entries) {
+      const auto [place, is_new] = places.emplace(entry.document, input.documents.size());
+      if (is_new) input.documents.push_back(entry.document);
+      topic.documents.push_back(place->second);
+    }
+    input.topics.push_back(std::move(topic));
+  }
+  RETURN_IF_ERROR(ReadTexts(options.collections, input));
+  return input;
+}
+
+using Grades = std::vector<std::vector<int32_t>>;  // of each topic's documents
+
+// For each topic the grades of its documents: the largest of those that `qrels` gives for any
+// subtopic; 0 where that is negative (spam) or nothing. FailedPrecondition if no topic is judged.
+absl::StatusOr<Grades> ReadGrades(const std::string& qrels, const RankingInput& input) {
+  ASSIGN_OR_RETURN(const std::vector<data::TrecJudgment> judgments, data::ReadTrecJudgments(qrels));
+  std::unordered_map<std::string, std::unordered_map<std::string, int32_t>> judged;
+  for (const data::TrecJudgment& judgment : judgments) {
+    int32_t& grade = judged[judgment.topic][judgment.document];
+    grade = std::max(grade, judgment.relevance);
+  }
+  Grades grades;
+  bool is_any = false;
+  for (const RankedTopic& topic : input.topics) {
+    const auto of_topic = judged.find(topic.id);
+    is_any |= of_topic != judged.end();
+    grades.emplace_back(topic.documents.size(), 0);
+    for (size_t n = 0; n < topic.documents.size() && of_topic != judged.end(); ++n) {
+      const auto found = of_topic->second.find(input.documents[topic.documents[n]]);
+      if (found != of_topic->second.end()) grades.back()[n] = found->second;
+    }
+  }
+  if (is_any) return grades;
+  return FailedPrecondition("'", qrels, "' judges no topic that the run ranks documents for");
 }
 
 absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
@@ -342,8 +456,6 @@ absl::StatusOr<PairFeatures> FeaturesOf(const RankOptions& options, const RunCon
   return features;
 }
 
-using Grades = std::vector<std::vector<int32_t>>;  // of each topic's documents
-
 // The topics of each fold; none where nothing is learned. Before anything is computed: whether each
 // fold can teach, and stop the others' learning.
 absl::StatusOr<std::vector<std::vector<int64_t>>> DealTopics(const RankOptions& options,
@@ -351,9 +463,9 @@ absl::StatusOr<std::vector<std::vector<int64_t>>> DealTopics(const RankOptions& 
   if (options.qrels.empty()) return std::vector<std::vector<int64_t>>();
   const auto topics = static_cast<int64_t>(grades.size());
   if (topics < options.folds) {
-    return FailedPrecondition("'", options.files.run, "' has ", topics, " topics for ",
-                              options.folds, " folds; give --folds of at most that, from ",
-                              kLeastFolds, " on, or more topics");
+    return FailedPrecondition("'", options.run, "' has ", topics, " topics for ", options.folds,
+                              " folds; give --folds of at most that, from ", kLeastFolds,
+                              " on, or more topics");
   }
   std::vector<std::vector<int64_t>> folds = DealFolds(topics, options.folds, options.training.seed);
   for (const std::vector<int64_t>& fold : folds) {
@@ -379,7 +491,7 @@ absl::Status Rank(const RankOptions& options) {
   BatchProgress progress("document");
   ASSIGN_OR_RETURN(SavedRanker ranker, RankerOf(options));
   ASSIGN_OR_RETURN(RankOutputs outputs, RankOutputs::Open(options));
-  ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options.files));
+  ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options));
   Grades grades;
   if (!options.qrels.empty()) {
     ASSIGN_OR_RETURN(grades, ReadGrades(options.qrels, input));
@@ -400,25 +512,25 @@ absl::Status Rank(const RankOptions& options) {
   if (!options.output.empty()) {
     Log(absl::StrCat(options.output, ": ",
                      Counted(static_cast<int64_t>(input.topics.size()), "topic"), " with at most ",
-                     options.files.depth, " documents each"));
+                     options.depth, " documents each"));
   }
   return absl::OkStatus();
 }
 
 void DeclareFiles(CLI::App* command, RankOptions& options) {
-  AddPath(command, "--collection", options.files.collections,
+  AddPath(command, "--collection", options.collections,
           "documents: JSON lines with id and text, or TREC text (<DOC>); repeat it for more files",
           PathUse::kReadFile)
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->required();
-  AddPath(command, "--topics", options.files.topics,
+  AddPath(command, "--topics", options.topics,
           "queries: the web track's XML, or lines NUMBER:QUERY", PathUse::kReadFile)
       ->required();
-  AddPath(command, "--run", options.files.run,
+  AddPath(command, "--run", options.run,
           "the first stage's ranking: topic, Q0, document, rank, score, tag", PathUse::kReadFile)
       ->required();
-  AddCount(command, "--depth", options.files.depth,
+  AddCount(command, "--depth", options.depth,
            "documents of each topic that are ranked again, the first of --run; others are left out",
            2, 1000000);
   AddPath(command, "--output", options.output,
