@@ -82,10 +82,104 @@ class SlurmBackend final : public LaunchBackend {
         mpi_(std::move(mpi)),
         open_mpi_(std::move(open_mpi)) {}
 
-  absl::StatusOr<Place> Prepare() override;
-  StartedGroup StartService(const AttemptOptions& options) override;
-  std::string ServiceWords(const AttemptOptions& options) override;
-  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override;
+  absl::StatusOr<Place> Prepare() override {
+    RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
+    const std::vector<std::string> before = nodes_;
+    if (environment_.empty()) {
+      RETURN_IF_ERROR(EndLeftoverSteps());
+      Log(mpi_.reason);
+      environment_ = MpiEnvironmentForNodes();
+    }
+    ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
+    const auto num_nodes = static_cast<int64_t>(nodes_.size());
+    const int64_t wanted = options_.ranks_per_node;
+    const Shape shape = ChooseShape(num_nodes, wanted, options_.max_ranks);
+    if (shape.nodes * shape.ranks_per_node < num_nodes * wanted) {
+      LogWarning(absl::StrCat("the run has ", options_.max_ranks,
+                              " microbatches: ", Counted(shape.ranks_per_node, "rank"),
+                              " on each of ", Counted(shape.nodes, "node"),
+                              "; ask for fewer, or for smaller microbatches"));
+    }
+    has_started_ = true;
+    nodes_.resize(shape.nodes);
+    if (mpi_.plugin.empty()) {
+      ASSIGN_OR_RETURN(has_scratch_,
+                       MakeHeadScratch(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ",")));
+    }
+    ranks_per_node_ = shape.ranks_per_node;
+    Place place;
+    place.ranks = shape.nodes * shape.ranks_per_node;
+    place.nodes = nodes_;
+    place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const std::string& node) {
+      return std::find(nodes_.begin(), nodes_.end(), node) == nodes_.end();
+    });
+    if (!absl::SimpleAtoi(job_, &place.slurm_job)) place.slurm_job = -1;
+    if (!absl::SimpleAtoi(Variable("SLURM_RESTART_COUNT"), &place.slurm_restart))
+      place.slurm_restart = 0;
+    return place;
+  }
+
+  StartedGroup StartService(const AttemptOptions& options) override {
+    if (!service_words_) {
+      ASSIGN_OR_RETURN(OutputRelay words,
+                       OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
+                                         /*is_shown=*/false));
+      service_words_.emplace(std::move(words));
+    }
+    SlurmStepOptions step;
+    step.directory = slurm_directory_;
+    step.prefix = absl::StrCat("ckptd-", options.identity.attempt, "-");
+    step.is_service = true;
+    step.output = &*service_words_;
+    step.spawn.arguments = Srun(1);
+    Add({"--mpi=none", "--kill-on-bad-exit=0", "--wait=0", "--job-name=" + StepName(kServiceStep),
+         absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
+        &step.spawn.arguments);
+    Add(ServiceCommand(options), &step.spawn.arguments);
+    Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-attempt",
+         absl::StrCat(EndedAttempt(options.identity.attempt))},
+        &step.spawn.arguments);
+    return StartSlurmStep(step);
+  }
+
+  // Nodes that wait for node 0 have less to say than the one that was refused.
+  std::string ServiceWords(const AttemptOptions& options) override {
+    return service_words_->last_error().empty() ? LaunchBackend::ServiceWords(options)
+                                                : service_words_->last_error();
+  }
+
+  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override {
+    SlurmStepOptions step;
+    step.spawn.environment = environment_;
+    step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
+    if (mpi_.plugin.empty()) {
+      std::vector<std::string> hosts;
+      for (const std::string& node : nodes_)
+        hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
+      step.spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
+      AddMpirunEnvironment(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ","),
+                           /*by_srun=*/true, &step.spawn.environment);
+      output.DropNotice(ExitNotice(open_mpi_));
+    } else {
+      step.directory = slurm_directory_;
+      step.prefix = absl::StrCat("ranks-", options.identity.attempt, "-");
+      step.spawn.arguments = Srun(ranks_per_node_);
+      Add({"--mpi=" + mpi_.plugin, "--kill-on-bad-exit=1", "--job-name=" + StepName(kRankStep),
+           absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
+          &step.spawn.arguments);
+      const std::string cpus = Variable("SLURM_CPUS_PER_TASK");
+      if (!cpus.empty()) step.spawn.arguments.push_back("--cpus-per-task=" + cpus);
+      // Slurm would bind each rank to the one core that nobody asked more than, and its threads
+      // with it.
+      if (cpus.empty() && binds_tasks_) step.spawn.arguments.push_back("--cpu-bind=none");
+    }
+    Add(RankCommand(options), &step.spawn.arguments);
+    Add({"--nodes", absl::StrJoin(nodes_, ",")}, &step.spawn.arguments);
+    step.spawn.death_signal = SIGTERM;  // which ends the step; SIGKILL would end only its srun
+    step.output = &output;
+    return StartSlurmStep(step);
+  }
+
   bool is_distributed() const override { return true; }
   // Services remove their directories, and the next start what is left.
   void CleanUp() override {
@@ -93,12 +187,109 @@ class SlurmBackend final : public LaunchBackend {
   }
 
  private:
-  std::string StepName(const char* kind) const;
-  std::vector<std::string> Srun(int64_t tasks_per_node) const;
-  absl::Status EndLeftoverSteps();
-  absl::StatusOr<std::vector<std::string>> NodesThatAnswer();
-  absl::StatusOr<NodeAnswers> AskNodes();
-  int64_t EndedAttempt(int64_t attempt);
+  // Steps are told from those of other runs in the same job.
+  std::string StepName(const char* kind) const {
+    const std::string& run = options_.run_dir;
+    return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), static_cast<int64_t>(run.size()))));
+  }
+
+  // Names everything that the job's SLURM_ variables would otherwise decide.
+  std::vector<std::string> Srun(int64_t tasks_per_node) const {
+    const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
+    return {"srun",
+            "--overlap",
+            "--export=ALL",
+            "--distribution=block",
+            "--open-mode=append",
+            absl::StrCat("--nodes=", num_nodes),
+            absl::StrCat("--ntasks=", num_nodes * tasks_per_node),
+            absl::StrCat("--ntasks-per-node=", tasks_per_node),
+            absl::StrCat("--nodelist=", absl::StrJoin(nodes_, ","))};
+  }
+
+  // A launcher that was killed leaves its steps behind, where the job lives on (salloc).
+  absl::Status EndLeftoverSteps() {
+    const absl::Time deadline = MonotonicNow() + kLeftoverLimit;
+    for (bool is_told = false; MonotonicNow() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
+      ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
+      bool is_over = true;
+      for (const JobStep& step : steps) {
+        const bool is_service = step.name == StepName(kServiceStep);
+        if (!is_service && step.name != StepName(kRankStep)) continue;
+        is_over = false;
+        if (is_told) continue;
+        Log(absl::StrCat("ending step ", step.id, " of an earlier launch of this run"));
+        SignalStep(step.id, is_service ? "USR1" : "KILL").IgnoreError();
+      }
+      if (is_over) return absl::OkStatus();
+      is_told = true;
+    }
+    return absl::OkStatus();  // the lease decides
+  }
+
+  // Slurm learns of a lost node long after its processes have ended, so the nodes are asked
+  // themselves.
+  absl::StatusOr<std::vector<std::string>> NodesThatAnswer() {
+    const absl::Time deadline = MonotonicNow() + kNodesLimit;
+    while (true) {
+      ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
+      ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
+      if (nodes_.empty())
+        return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","),
+                           ") can be used");
+      ASSIGN_OR_RETURN(const NodeAnswers answers, AskNodes());
+      // Later it was shared once, and the node has lost it since.
+      if (!answers.elsewhere.empty() && !has_started_)
+        return NotShared(options_.run_dir, answers.elsewhere);
+      if (!answers.elsewhere.empty())
+        LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
+      if (answers.nodes.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
+      if (MonotonicNow() < deadline) {
+        absl::SleepFor(absl::Seconds(1));
+        continue;
+      }
+      std::vector<std::string> living;
+      for (const std::string& node : nodes_) {
+        if (answers.nodes.count(node) > 0) {
+          living.push_back(node);
+        } else {
+          LogWarning(absl::StrCat("continuing without node ", node, ", which runs no step"));
+        }
+      }
+      if (!living.empty()) return living;
+      return Unavailable("no node of job ", job_, " runs a step");
+    }
+  }
+
+  // One task on each node, which removes what earlier starts left there and says its node's name.
+  absl::StatusOr<NodeAnswers> AskNodes() {
+    ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
+    const absl::Cleanup remove = [&mark] {
+      std::error_code ignored;
+      fs::remove(mark, ignored);
+    };
+    std::vector<std::string> command = Srun(1);
+    Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
+         "--run-dir", options_.run_dir, "--mark", mark, "--nodes", absl::StrJoin(nodes_, ",")},
+        &command);
+    std::string output;
+    const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
+    NodeAnswers answers = ReadNodeAnswers(output);
+    if (!asked.ok() && answers.nodes.size() < nodes_.size()) LogWarning(asked.message());
+    return answers;
+  }
+
+  // The start up to which no service runs any more: those of this launcher, whose steps it has seen
+  // end, and those of a job that Slurm says is over. What is left of them was cut off from Slurm,
+  // and stops by the lease.
+  int64_t EndedAttempt(int64_t attempt) {
+    if (first_attempt_ == 0) first_attempt_ = attempt;
+    if (attempt > first_attempt_) return attempt - 1;
+    const auto owner = ckpt::ReadLease(FileSystem::Posix(), options_.run_dir);
+    const bool has_ended = owner.ok() && owner->attempt < attempt &&
+                           JobHasEnded(owner->job, ckpt::DescribeThisProcess("", 0, "").job);
+    return has_ended ? owner->attempt : 0;
+  }
 
   const JobOptions options_;
   const bool binds_tasks_;  // Slurm binds them to cores
@@ -114,207 +305,6 @@ class SlurmBackend final : public LaunchBackend {
   int64_t first_attempt_ = 0;  // of this launcher
   std::vector<std::string> environment_;
 };
-
-// Steps are told from those of other runs in the same job.
-std::string SlurmBackend::StepName(const char* kind) const {
-  const std::string& run = options_.run_dir;
-  return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), static_cast<int64_t>(run.size()))));
-}
-
-// Names everything that the job's SLURM_ variables would otherwise decide.
-std::vector<std::string> SlurmBackend::Srun(int64_t tasks_per_node) const {
-  const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
-  return {"srun",
-          "--overlap",
-          "--export=ALL",
-          "--distribution=block",
-          "--open-mode=append",
-          absl::StrCat("--nodes=", num_nodes),
-          absl::StrCat("--ntasks=", num_nodes * tasks_per_node),
-          absl::StrCat("--ntasks-per-node=", tasks_per_node),
-          absl::StrCat("--nodelist=", absl::StrJoin(nodes_, ","))};
-}
-
-// A launcher that was killed leaves its steps behind, where the job lives on (salloc).
-absl::Status SlurmBackend::EndLeftoverSteps() {
-  const absl::Time deadline = MonotonicNow() + kLeftoverLimit;
-  for (bool is_told = false; MonotonicNow() < deadline; absl::SleepFor(absl::Milliseconds(500))) {
-    ASSIGN_OR_RETURN(const std::vector<JobStep> steps, StepsOfJob(job_));
-    bool is_over = true;
-    for (const JobStep& step : steps) {
-      const bool is_service = step.name == StepName(kServiceStep);
-      if (!is_service && step.name != StepName(kRankStep)) continue;
-      is_over = false;
-      if (is_told) continue;
-      Log(absl::StrCat("ending step ", step.id, " of an earlier launch of this run"));
-      SignalStep(step.id, is_service ? "USR1" : "KILL").IgnoreError();
-    }
-    if (is_over) return absl::OkStatus();
-    is_told = true;
-  }
-  return absl::OkStatus();  // the lease decides
-}
-
-// One task on each node, which removes what earlier starts left there and says its node's name.
-absl::StatusOr<NodeAnswers> SlurmBackend::AskNodes() {
-  ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
-  const absl::Cleanup remove = [&mark] {
-    std::error_code ignored;
-    fs::remove(mark, ignored);
-  };
-  std::vector<std::string> command = Srun(1);
-  Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
-       "--run-dir", options_.run_dir, "--mark", mark, "--nodes", absl::StrJoin(nodes_, ",")},
-      &command);
-  std::string output;
-  const absl::Status asked = RunCommand(command, kNodeStepLimit, &output);
-  NodeAnswers answers = ReadNodeAnswers(output);
-  if (!asked.ok() && answers.nodes.size() < nodes_.size()) LogWarning(asked.message());
-  return answers;
-}
-
-// Slurm learns of a lost node long after its processes have ended, so the nodes are asked
-// themselves.
-absl::StatusOr<std::vector<std::string>> SlurmBackend::NodesThatAnswer() {
-  const absl::Time deadline = MonotonicNow() + kNodesLimit;
-  while (true) {
-    ASSIGN_OR_RETURN(const std::vector<std::string> held, NodesOfJob(job_));
-    ASSIGN_OR_RETURN(nodes_, UsableNodes(held));
-    if (nodes_.empty())
-      return Unavailable("no node of job ", job_, " (", absl::StrJoin(held, ","), ") can be used");
-    ASSIGN_OR_RETURN(const NodeAnswers answers, AskNodes());
-    // Later it was shared once, and the node has lost it since.
-    if (!answers.elsewhere.empty() && !has_started_)
-      return NotShared(options_.run_dir, answers.elsewhere);
-    if (!answers.elsewhere.empty())
-      LogWarning(NotShared(options_.run_dir, answers.elsewhere).message());
-    if (answers.nodes.size() == nodes_.size() || NumLaunchSignals() > 0) return nodes_;
-    if (MonotonicNow() < deadline) {
-      absl::SleepFor(absl::Seconds(1));
-      continue;
-    }
-    std::vector<std::string> living;
-    for (const std::string& node : nodes_) {
-      if (answers.nodes.count(node) > 0) {
-        living.push_back(node);
-      } else {
-        LogWarning(absl::StrCat("continuing without node ", node, ", which runs no step"));
-      }
-    }
-    if (!living.empty()) return living;
-    return Unavailable("no node of job ", job_, " runs a step");
-  }
-}
-
-absl::StatusOr<Place> SlurmBackend::Prepare() {
-  RETURN_IF_ERROR(MakeDirectories(slurm_directory_));
-  const std::vector<std::string> before = nodes_;
-  if (environment_.empty()) {
-    RETURN_IF_ERROR(EndLeftoverSteps());
-    Log(mpi_.reason);
-    environment_ = MpiEnvironmentForNodes();
-  }
-  ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
-  const auto num_nodes = static_cast<int64_t>(nodes_.size());
-  const int64_t wanted = options_.ranks_per_node;
-  const Shape shape = ChooseShape(num_nodes, wanted, options_.max_ranks);
-  if (shape.nodes * shape.ranks_per_node < num_nodes * wanted) {
-    LogWarning(absl::StrCat("the run has ", options_.max_ranks,
-                            " microbatches: ", Counted(shape.ranks_per_node, "rank"),
-                            " on each of ", Counted(shape.nodes, "node"),
-                            "; ask for fewer, or for smaller microbatches"));
-  }
-  has_started_ = true;
-  nodes_.resize(shape.nodes);
-  if (mpi_.plugin.empty()) {
-    ASSIGN_OR_RETURN(has_scratch_,
-                     MakeHeadScratch(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ",")));
-  }
-  ranks_per_node_ = shape.ranks_per_node;
-  Place place;
-  place.ranks = shape.nodes * shape.ranks_per_node;
-  place.nodes = nodes_;
-  place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const std::string& node) {
-    return std::find(nodes_.begin(), nodes_.end(), node) == nodes_.end();
-  });
-  if (!absl::SimpleAtoi(job_, &place.slurm_job)) place.slurm_job = -1;
-  if (!absl::SimpleAtoi(Variable("SLURM_RESTART_COUNT"), &place.slurm_restart))
-    place.slurm_restart = 0;
-  return place;
-}
-
-// The start up to which no service runs any more: those of this launcher, whose steps it has seen
-// end, and those of a job that Slurm says is over. What is left of them was cut off from Slurm, and
-// stops by the lease.
-int64_t SlurmBackend::EndedAttempt(int64_t attempt) {
-  if (first_attempt_ == 0) first_attempt_ = attempt;
-  if (attempt > first_attempt_) return attempt - 1;
-  const auto owner = ckpt::ReadLease(FileSystem::Posix(), options_.run_dir);
-  const bool has_ended = owner.ok() && owner->attempt < attempt &&
-                         JobHasEnded(owner->job, ckpt::DescribeThisProcess("", 0, "").job);
-  return has_ended ? owner->attempt : 0;
-}
-
-StartedGroup SlurmBackend::StartService(const AttemptOptions& options) {
-  if (!service_words_) {
-    ASSIGN_OR_RETURN(OutputRelay words,
-                     OutputRelay::Open(RunDirectory(options_.run_dir).service_log,
-                                       /*is_shown=*/false));
-    service_words_.emplace(std::move(words));
-  }
-  SlurmStepOptions step;
-  step.directory = slurm_directory_;
-  step.prefix = absl::StrCat("ckptd-", options.identity.attempt, "-");
-  step.is_service = true;
-  step.output = &*service_words_;
-  step.spawn.arguments = Srun(1);
-  Add({"--mpi=none", "--kill-on-bad-exit=0", "--wait=0", "--job-name=" + StepName(kServiceStep),
-       absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
-      &step.spawn.arguments);
-  Add(ServiceCommand(options), &step.spawn.arguments);
-  Add({"--nodes", absl::StrJoin(nodes_, ","), "--ended-attempt",
-       absl::StrCat(EndedAttempt(options.identity.attempt))},
-      &step.spawn.arguments);
-  return StartSlurmStep(step);
-}
-
-// Nodes that wait for node 0 have less to say than the one that was refused.
-std::string SlurmBackend::ServiceWords(const AttemptOptions& options) {
-  return service_words_->last_error().empty() ? LaunchBackend::ServiceWords(options)
-                                              : service_words_->last_error();
-}
-
-StartedGroup SlurmBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
-  SlurmStepOptions step;
-  step.spawn.environment = environment_;
-  step.spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
-  if (mpi_.plugin.empty()) {
-    std::vector<std::string> hosts;
-    for (const std::string& node : nodes_)
-      hosts.push_back(absl::StrCat(node, ":", ranks_per_node_));
-    step.spawn.arguments = MpirunCommand(open_mpi_, options.place.ranks, hosts);
-    AddMpirunEnvironment(open_mpi_, options_.run_dir, absl::StrJoin(nodes_, ","), /*by_srun=*/true,
-                         &step.spawn.environment);
-    output.DropNotice(ExitNotice(open_mpi_));
-  } else {
-    step.directory = slurm_directory_;
-    step.prefix = absl::StrCat("ranks-", options.identity.attempt, "-");
-    step.spawn.arguments = Srun(ranks_per_node_);
-    Add({"--mpi=" + mpi_.plugin, "--kill-on-bad-exit=1", "--job-name=" + StepName(kRankStep),
-         absl::StrCat("--output=", slurm_directory_, "/", step.prefix, "%N.log")},
-        &step.spawn.arguments);
-    const std::string cpus = Variable("SLURM_CPUS_PER_TASK");
-    if (!cpus.empty()) step.spawn.arguments.push_back("--cpus-per-task=" + cpus);
-    // Slurm would bind each rank to the one core that nobody asked more than, and its threads with
-    // it.
-    if (cpus.empty() && binds_tasks_) step.spawn.arguments.push_back("--cpu-bind=none");
-  }
-  Add(RankCommand(options), &step.spawn.arguments);
-  Add({"--nodes", absl::StrJoin(nodes_, ",")}, &step.spawn.arguments);
-  step.spawn.death_signal = SIGTERM;  // which ends the step; SIGKILL would end only its srun
-  step.output = &output;
-  return StartSlurmStep(step);
-}
 
 }  // namespace
 
