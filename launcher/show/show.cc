@@ -136,10 +136,6 @@ absl::Status BlameOption(const ShowOptions& options, const absl::Status& fault) 
   return fault;
 }
 
-}  // namespace
-
-namespace {
-
 absl::StatusOr<std::string> TracePicture(const ShowOptions& options, int64_t columns) {
   ASSIGN_OR_RETURN(const std::vector<Trace> traces, ReadTraces(options.trace));
   if (options.trace_text > std::ssize(traces)) {
@@ -162,6 +158,23 @@ absl::StatusOr<Scene> CheckedScene(const ShowOptions& options) {
   if (!scene.ok()) return BlameOption(options, scene.status());
   RETURN_IF_ERROR(CheckScene(*scene, options));
   return scene;
+}
+
+// What the other options choose is not in a trace. After these.
+void DeclareTrace(CLI::App* command, ShowOptions& options) {
+  std::vector<CLI::Option*> others;
+  for (CLI::Option* option : command->get_options())
+    if (!option->check_lname("help") && !option->check_lname("output") &&
+        !option->check_lname("ascii"))
+      others.push_back(option);
+  CLI::Option* trace =
+      AddPath(command, "--trace", options.trace,
+              "instead of an objective: draw which token of a text was written when; a file that "
+              "`anyorder generate --trace` wrote",
+              PathUse::kReadFile);
+  AddCount(command, "--trace-text", options.trace_text, "which text of the trace, from 1", 1)
+      ->needs(trace);
+  for (CLI::Option* option : others) trace->excludes(option);
 }
 
 }  // namespace
@@ -225,27 +238,6 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
   return absl::StrCat("lim ", absl::StrJoin(form->lim, " "), "\nkey ", absl::StrJoin(keys, " "),
                       "\n");
 }
-
-namespace {
-
-// What the other options choose is not in a trace. After these.
-void DeclareTrace(CLI::App* command, ShowOptions& options) {
-  std::vector<CLI::Option*> others;
-  for (CLI::Option* option : command->get_options())
-    if (!option->check_lname("help") && !option->check_lname("output") &&
-        !option->check_lname("ascii"))
-      others.push_back(option);
-  CLI::Option* trace =
-      AddPath(command, "--trace", options.trace,
-              "instead of an objective: draw which token of a text was written when; a file that "
-              "`anyorder generate --trace` wrote",
-              PathUse::kReadFile);
-  AddCount(command, "--trace-text", options.trace_text, "which text of the trace, from 1", 1)
-      ->needs(trace);
-  for (CLI::Option* option : others) trace->excludes(option);
-}
-
-}  // namespace
 
 Subcommand DeclareShow(CLI::App& front) {
   const auto options = std::make_shared<ShowOptions>();

@@ -71,14 +71,6 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path);
 // and mask_beta are proportions already.
 void ScaleToLength(int64_t length, RunConfig& config);
 
-// Positions of a text, counted from 1, in the order of prediction, as Yang et al. 2019 write them:
-// "3,2,4,1" is 3 -> 2 -> 4 -> 1. InvalidArgument unless each of 1 to n comes once.
-absl::StatusOr<std::vector<int32_t>> ParseOrder(const std::string& order);
-// One part of `length` slots, all of them targets, without memory.
-void ScaleToOrder(int64_t length, RunConfig& config);
-// What the sampler would hand over if it had drawn that order.
-TextSample SampleOfOrder(const std::vector<int32_t>& order, std::vector<int32_t> tokens);
-
 // Reads, scales (if a length is named, or no configuration is), overrides, and resolves aliases of
 // objectives. Of `orders` the first counts here and in MakeScene.
 absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options);

@@ -5,8 +5,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/config/attention_windows.h"
@@ -176,6 +179,75 @@ absl::Status ChooseWindow(const ModelConfig& model, const ShowOptions& options, 
   return absl::OkStatus();
 }
 
+// Positions of a text, counted from 1, in the order of prediction, as Yang et al. 2019 write them:
+// "3,2,4,1" is 3 -> 2 -> 4 -> 1. InvalidArgument unless each of 1 to n comes once.
+absl::StatusOr<std::vector<int32_t>> ParseOrder(const std::string& order) {
+  std::vector<int32_t> positions;
+  for (const absl::string_view part : absl::StrSplit(order, ',')) {
+    int32_t position = 0;
+    if (!absl::SimpleAtoi(part, &position)) {
+      return InvalidArgument("--order ", order, ": '", std::string(part),
+                             "' is not a position; write them as 3,2,4,1");
+    }
+    positions.push_back(position);
+  }
+  const auto size = static_cast<int32_t>(positions.size());
+  std::vector<bool> is_named(positions.size(), false);
+  for (const int32_t position : positions) {
+    if (position < 1 || position > size) {
+      return InvalidArgument("--order ", order, ": ", position, " is not in 1 to ", size,
+                             "; name each of the ", size, " positions once");
+    }
+    if (is_named[position - 1])
+      return InvalidArgument("--order ", order, ": ", position,
+                             " comes twice; name each position once");
+    is_named[position - 1] = true;
+  }
+  return positions;
+}
+
+// One part of `length` slots, all of them targets, without memory.
+void ScaleToOrder(int64_t length, RunConfig& config) {
+  config.sampling.seq_len = length;
+  config.sampling.reuse_len = length;
+  config.sampling.num_predict = length;
+  config.model.mem_len = 0;
+}
+
+// What the sampler would hand over if it had drawn that order.
+TextSample SampleOfOrder(const std::vector<int32_t>& order, std::vector<int32_t> tokens) {
+  TextSample sample;
+  sample.tokens = std::move(tokens);
+  sample.segment.assign(order.size(), 0);
+  sample.is_masked.assign(order.size(), 1);
+  sample.is_functional.assign(order.size(), 0);
+  sample.order.resize(order.size());
+  for (size_t place = 0; place < order.size(); ++place)
+    sample.order[order[place] - 1] = static_cast<int32_t>(place);
+  return sample;
+}
+
+// Made without MakeObjective, which asks that text be in two parts, as the trainer's is.
+absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions& options) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
+                   TraitsOf(config).make({TraitsOf(config), config.model, config.sampling}));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
+  ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
+  std::vector<int32_t> tokens(order.size());
+  RETURN_IF_ERROR(text.ReadTokens(0, std::ssize(order), tokens.data()));
+  const BatchShape shape = objective->Shape(1);
+  Scene scene(shape);
+  scene.sample = SampleOfOrder(order, std::move(tokens));
+  scene.sample.step = shape.memory_rows;  // late enough for a full memory
+  objective->BuildLane(scene.sample, 0, scene.batch);
+  scene.objective = config.objective.name;
+  scene.is_order = true;
+  scene.first_slot = 1;
+  AddKeys(text, scene);
+  AddRows(text, scene);
+  return scene;
+}
+
 }  // namespace
 
 void ScaleToLength(int64_t length, RunConfig& config) {
@@ -237,31 +309,6 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
   RETURN_IF_ERROR(config.model.Validate().ToStatus());
   return config;
 }
-
-namespace {
-
-// Made without MakeObjective, which asks that text be in two parts, as the trainer's is.
-absl::StatusOr<Scene> MakeOrderScene(const RunConfig& config, const ShowOptions& options) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective,
-                   TraitsOf(config).make({TraitsOf(config), config.model, config.sampling}));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
-  ASSIGN_OR_RETURN(const ShownText text, MakeText(options, config.sampling, 0));
-  std::vector<int32_t> tokens(order.size());
-  RETURN_IF_ERROR(text.ReadTokens(0, std::ssize(order), tokens.data()));
-  const BatchShape shape = objective->Shape(1);
-  Scene scene(shape);
-  scene.sample = SampleOfOrder(order, std::move(tokens));
-  scene.sample.step = shape.memory_rows;  // late enough for a full memory
-  objective->BuildLane(scene.sample, 0, scene.batch);
-  scene.objective = config.objective.name;
-  scene.is_order = true;
-  scene.first_slot = 1;
-  AddKeys(text, scene);
-  AddRows(text, scene);
-  return scene;
-}
-
-}  // namespace
 
 absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& options) {
   if (!options.orders.empty()) return MakeOrderScene(config, options);
@@ -365,8 +412,7 @@ std::string Scene::Title() const {
       batch.shape.memory_rows > 0 ? absl::StrCat(" after ", batch.shape.memory_rows, " of memory")
                                   : "");
   if (is_order) return sizes;
-  return absl::StrCat(objective, ": ", sizes, ", ", num_targets,
-                      num_targets == 1 ? " target" : " targets");
+  return absl::StrCat(objective, ": ", sizes, ", ", Counted(num_targets, "target"));
 }
 
 std::string Scene::Subtitle() const {
