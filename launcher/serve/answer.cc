@@ -97,13 +97,17 @@ Answers Answer(TextService& service, const std::vector<const TextRequest*>& requ
 
 std::vector<OrderedJson> Respond(TextService& service,
                                  const std::vector<absl::StatusOr<std::string>>& lines,
-                                 const RequestLimits& limits) {
+                                 const RequestLimits& limits, const absl::Status& refusal) {
   std::vector<absl::StatusOr<TextRequest>> parsed;
   std::vector<OrderedJson> ids;
   for (const absl::StatusOr<std::string>& line : lines) {
     const absl::StatusOr<nlohmann::json> json = line.ok() ? ParseJson(*line) : line.status();
     ids.push_back(json.ok() ? IdOf(*json) : nullptr);
-    parsed.push_back(json.ok() ? ParseRequest(*json, service.facts(), limits) : json.status());
+    if (!refusal.ok()) {
+      parsed.push_back(refusal);
+    } else {
+      parsed.push_back(json.ok() ? ParseRequest(*json, service.facts(), limits) : json.status());
+    }
   }
   std::vector<OrderedJson> responses;
   while (responses.size() < lines.size()) {
@@ -118,17 +122,6 @@ std::vector<OrderedJson> Respond(TextService& service,
           Response(ids[n], answer.ok() ? ResultJson(*parsed[n], *answer)
                                        : OrderedJson{{"error", ErrorJson(answer.status())}}));
     }
-  }
-  return responses;
-}
-
-std::vector<OrderedJson> Refuse(const std::vector<absl::StatusOr<std::string>>& lines,
-                                const absl::Status& why) {
-  std::vector<OrderedJson> responses;
-  for (const absl::StatusOr<std::string>& line : lines) {
-    const absl::StatusOr<nlohmann::json> json = line.ok() ? ParseJson(*line) : line.status();
-    const OrderedJson id = json.ok() ? OrderedJson(IdOf(*json)) : OrderedJson(nullptr);
-    responses.push_back(Response(id, {{"error", ErrorJson(why)}}));
   }
   return responses;
 }

@@ -32,14 +32,12 @@ std::vector<absl::StatusOr<TextResult>> Answer(
     const WantedCheck& check_wanted = [](size_t) { return absl::OkStatus(); });
 
 // The response to each line, which should be a request's JSON, in their order; to what is no line,
-// an error that says why. Neighbours of one op are answered at once.
+// an error that says why. Neighbours of one op are answered at once. With a `refusal` nothing is
+// computed, and every response is this error.
 std::vector<nlohmann::ordered_json> Respond(TextService& service,
                                             const std::vector<absl::StatusOr<std::string>>& lines,
-                                            const RequestLimits& limits);
-
-// The answers where nothing is computed: the error `why` for each line.
-std::vector<nlohmann::ordered_json> Refuse(const std::vector<absl::StatusOr<std::string>>& lines,
-                                           const absl::Status& why);
+                                            const RequestLimits& limits,
+                                            const absl::Status& refusal = absl::OkStatus());
 
 // How probable a text of any length is. A text of less than facts().seq_len tokens is scored whole.
 // A longer one is cut, between words where they are not longer than 64 bytes, into windows of

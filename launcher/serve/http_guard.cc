@@ -36,6 +36,29 @@ constexpr std::pair<int, absl::StatusCode> kHttpStatuses[] = {
     {504, absl::StatusCode::kDeadlineExceeded},
 };
 
+// A path and the one method that it takes.
+struct HttpPath {
+  const char* path;
+  const char* method;
+  bool is_open;  // without a token: it tells nothing of requests and computes nothing
+};
+constexpr HttpPath kHttpPaths[] = {
+    {"/", "GET", true},
+    {"/health", "GET", true},
+    {"/v1/models", "GET", false},
+    {"/v1/completions", "POST", false},
+    {"/v1/infill", "POST", false},
+    {"/v1/score", "POST", false},
+};
+
+// In a time that depends on the length of `said` only.
+bool IsToken(absl::string_view said, absl::string_view token) {
+  unsigned char difference = said.size() == token.size() ? 0 : 1;
+  for (size_t i = 0; i < said.size(); ++i)
+    difference |= static_cast<unsigned char>(said[i] ^ token[i % token.size()]);
+  return difference == 0;
+}
+
 bool IsLoopbackHost(const std::string& host) {
   in_addr ipv4{};
   in6_addr ipv6{};
@@ -52,14 +75,14 @@ std::string HostOf(absl::string_view authority) {
 }
 
 HttpFault CheckPath(const httplib::Request& head) {
-  for (const HttpPath& path : HttpPaths()) {
+  for (const HttpPath& path : kHttpPaths) {
     if (head.path != path.path) continue;
     if (head.method == path.method) return {};
     return {405, absl::StrCat(head.path, " takes ", path.method, ", not ", head.method)};
   }
   return {404,
           absl::StrCat("there is no such path; ",
-                       absl::StrJoin(HttpPaths(), ", ", [](std::string* out, const HttpPath& path) {
+                       absl::StrJoin(kHttpPaths, ", ", [](std::string* out, const HttpPath& path) {
                          absl::StrAppend(out, path.method, " ", path.path);
                        }))};
 }
@@ -77,7 +100,7 @@ HttpFault CheckSender(const httplib::Request& head, const GuardOptions& options)
   if (head.has_header("Origin") && !IsOwnOrigin(head))
     return {403, "pages of another origin may not ask this server (header Origin)"};
   if (HasToken(head, options)) return {};
-  for (const HttpPath& path : HttpPaths())
+  for (const HttpPath& path : kHttpPaths)
     if (path.is_open && head.path == path.path) return {};
   return {401, "the header 'Authorization: Bearer TOKEN' is missing or has another token"};
 }
@@ -147,16 +170,6 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return token;
 }
 
-const std::vector<HttpPath>& HttpPaths() {
-  static const auto& paths = *new std::vector<HttpPath>{{"/", "GET", true},
-                                                        {"/health", "GET", true},
-                                                        {"/v1/models", "GET", false},
-                                                        {"/v1/completions", "POST", false},
-                                                        {"/v1/infill", "POST", false},
-                                                        {"/v1/score", "POST", false}};
-  return paths;
-}
-
 HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options) {
   for (const char* name : {"Host", "Origin", "Authorization", "Content-Type", "Content-Length",
                            "Content-Encoding", "Transfer-Encoding", kConnectionHeader})
@@ -173,13 +186,6 @@ bool HasToken(const httplib::Request& head, const GuardOptions& options) {
   const std::string authorization = head.get_header_value("Authorization");
   absl::string_view said = authorization;
   return absl::ConsumePrefix(&said, "Bearer ") && IsToken(said, options.token);
-}
-
-bool IsToken(absl::string_view said, absl::string_view token) {
-  unsigned char difference = said.size() == token.size() ? 0 : 1;
-  for (size_t i = 0; i < said.size(); ++i)
-    difference |= static_cast<unsigned char>(said[i] ^ token[i % token.size()]);
-  return difference == 0;
 }
 
 int HttpStatus(const absl::Status& status) {

@@ -4,11 +4,9 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace httplib {
 struct Request;
@@ -42,30 +40,19 @@ struct GuardOptions {
   int64_t max_body_bytes = 1 << 20;
 };
 
-// A path and the one method that it takes.
-struct HttpPath {
-  const char* path;
-  const char* method;
-  bool is_open;  // without a token: it tells nothing of requests and computes nothing
-};
-const std::vector<HttpPath>& HttpPaths();
-
 struct HttpFault {
   int status = 0;  // 0: none
   std::string message;
 };
 
-// 400: repeated headers. 404, 405: see HttpPaths. 421: a loopback server under another machine's
-// name, which is what a page sees that had its own name point here (DNS rebinding). 403: a page of
-// another origin asks. 401: without the token. 411, 413: a body of unknown length or more than
-// max_body_bytes. 415: not JSON, which pages elsewhere could send unasked, or compressed.
+// 400: repeated headers. 404, 405: the path, its method. 421: a loopback server under another
+// machine's name, which is what a page sees that had its own name point here (DNS rebinding). 403:
+// a page of another origin asks. 401: without the token. 411, 413: a body of unknown length or more
+// than max_body_bytes. 415: not JSON, which pages elsewhere could send unasked, or compressed.
 HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options);
 
 // Whether the head shows the token, or none is asked for.
 bool HasToken(const httplib::Request& head, const GuardOptions& options);
-
-// In a time that depends on the length of `said` only.
-bool IsToken(absl::string_view said, absl::string_view token);
 
 // The HTTP status that stands for an error of a request, and the error that stands for a fault.
 int HttpStatus(const absl::Status& status);

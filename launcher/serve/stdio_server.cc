@@ -79,8 +79,8 @@ absl::Status ServeLines(int input, int output, TextService& service, const LineO
   while (true) {
     ASSIGN_OR_RETURN(const auto lines, reader.Next(static_cast<size_t>(options.max_batch)));
     if (lines.empty()) return absl::OkStatus();
-    const auto responses =
-        StopSignal() == 0 ? Respond(service, lines, options.limits) : Refuse(lines, StoppedError());
+    const auto responses = Respond(service, lines, options.limits,
+                                   StopSignal() == 0 ? absl::OkStatus() : StoppedError());
     std::string text;
     for (const nlohmann::ordered_json& response : responses)
       absl::StrAppend(&text, JsonText(response), "\n");

@@ -15,26 +15,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Deeper values would only cost memory, and a parser or printer that calls itself its stack.
+// Deeper values would only cost memory, and a printer that calls itself its stack.
 constexpr int kMostDepth = 16;
 constexpr size_t kMostStops = 16;
-
-bool IsTooDeep(absl::string_view text) {
-  int depth = 0;
-  bool is_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (is_string && text[i] == '\\') {
-      ++i;
-    } else if (text[i] == '"') {
-      is_string = !is_string;
-    } else if (!is_string && (text[i] == '[' || text[i] == '{')) {
-      if (++depth > kMostDepth) return true;
-    } else if (!is_string && (text[i] == ']' || text[i] == '}')) {
-      --depth;
-    }
-  }
-  return false;
-}
 
 // What a request is asked with, besides `id` and `op`.
 class RequestParser {
@@ -139,6 +122,16 @@ class RequestParser {
   const std::string usual_method_;  // where none is said; "": the model's first
 };
 
+// The same with options as JSON calls them.
+absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& options) {
+  std::string message(status.message());
+  auto rename = [&message](const char* key, const auto&...) {
+    message = absl::StrReplaceAll(message, {{absl::StrReplaceAll(key, {{"_", "-"}}), key}});
+  };
+  WriteOptions::VisitFields(options, rename);
+  return {status.code(), message};
+}
+
 void ReadId(const Json& object, ObjectReader& reader, Json& id) {
   if (reader.Find("id") == nullptr) return;
   id = IdOf(object);
@@ -153,26 +146,18 @@ int64_t TextRequest::num_texts() const {
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
-  if (IsTooDeep(text))
-    return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
-  auto json = TryParseJson<Json>(text);
+  bool is_too_deep = false;
+  // Nothing is kept from the first value on that is too deep.
+  const auto keeps = [&is_too_deep](int depth, Json::parse_event_t event, const Json&) {
+    using enum Json::parse_event_t;
+    is_too_deep |= depth >= kMostDepth && (event == object_start || event == array_start);
+    return !is_too_deep;
+  };
+  auto json = Json::parse(text.begin(), text.end(), keeps, /*allow_exceptions=*/false);
+  if (is_too_deep) return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
   if (json.is_discarded()) return InvalidArgument("the request is ", WhyNoJsonObject(text));
   return json;
 }
-
-namespace {
-
-// The same with options as JSON calls them.
-absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& options) {
-  std::string message(status.message());
-  auto rename = [&message](const char* key, const auto&...) {
-    message = absl::StrReplaceAll(message, {{absl::StrReplaceAll(key, {{"_", "-"}}), key}});
-  };
-  WriteOptions::VisitFields(options, rename);
-  return {status.code(), message};
-}
-
-}  // namespace
 
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method) {

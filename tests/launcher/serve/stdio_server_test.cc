@@ -12,6 +12,7 @@
 
 #include "core/base/unique_fd.h"
 #include "launcher/serve/answer.h"
+#include "tests/launcher/serve/fake_service.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -80,11 +81,13 @@ TEST(LineReaderTest, LinesAreWholeHoweverTheyArrive) {
   }
 }
 
-TEST(RefuseTest, EachLineHasAnAnswerWithItsId) {
+TEST(RespondTest, WhenRefusedEachLineHasAnAnswerWithItsId) {
+  FakeService service;
   std::vector<std::string> answers;
-  for (const auto& response : Refuse({std::string(R"({"id": "a", "op": "facts"})"),
-                                      std::string("nonsense"), absl::OutOfRangeError("too long")},
-                                     absl::UnavailableError("no more")))
+  for (const auto& response : Respond(service,
+                                      {std::string(R"({"id": "a", "op": "facts"})"),
+                                       std::string("nonsense"), absl::OutOfRangeError("too long")},
+                                      {}, absl::UnavailableError("no more")))
     answers.push_back(JsonText(response));
   const std::string error = R"("error":{"code":"unavailable","message":"no more"}})";
   EXPECT_THAT(answers, ElementsAre(R"({"id":"a",)" + error, R"({"id":null,)" + error,
