@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 
@@ -292,18 +293,17 @@ std::string EventsTable(const ReportRun& run) {
 
 std::string Identity(const ReportRun& run) {
   std::string html = "<dl class=\"identity\">\n";
-  const std::vector<Row> rows = {{"run directory", run.run_dir},
-                                 {"run", run.run_id},
-                                 {"configuration", run.config_digest},
-                                 {"dataset", run.dataset_digest},
-                                 {"first start", UtcTime(run.origin)}};
+  const double memory = static_cast<double>(run.peak_rss_bytes) / (1 << 20);
+  const std::vector<Row> rows = {
+      {"run directory", run.run_dir},
+      {"run", run.run_id},
+      {"configuration", run.config_digest},
+      {"dataset", run.dataset_digest},
+      {"first start", UtcTime(run.origin)},
+      {"memory of rank 0", memory > 0 ? absl::StrFormat("%.0f MiB at most", memory) : ""}};
   for (const auto& [name, value] : rows) {
     if (value.empty()) continue;
     absl::StrAppend(&html, "<dt>", EscapeHtml(name), "</dt><dd>", EscapeHtml(value), "</dd>\n");
-  }
-  if (run.peak_rss_bytes > 0) {
-    absl::StrAppendFormat(&html, "<dt>memory of rank 0</dt><dd>%.0f MiB at most</dd>\n",
-                          static_cast<double>(run.peak_rss_bytes) / (1 << 20));
   }
   return absl::StrCat(html, "</dl>\n<details><summary>config.toml</summary><pre>",
                       EscapeHtml(run.config_text), "</pre></details>\n");
@@ -365,21 +365,14 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
 std::string EscapeHtml(absl::string_view text) {
   std::string escaped;
   for (const char c : text) {
-    switch (c) {
-      case '&': escaped += "&amp;"; break;
-      case '<': escaped += "&lt;"; break;
-      case '>': escaped += "&gt;"; break;
-      case '"': escaped += "&quot;"; break;
-      case '\'': escaped += "&#39;"; break;
-      default:
-        if (absl::ascii_iscntrl(c) && c != '\n' && c != '\t') {
-          escaped += kReplacement;
-        } else {
-          escaped += c;
-        }
+    if (absl::ascii_iscntrl(c) && c != '\n' && c != '\t') {
+      escaped += kReplacement;
+    } else {
+      escaped += c;
     }
   }
-  return escaped;
+  return absl::StrReplaceAll(
+      escaped, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}, {"'", "&#39;"}});
 }
 
 std::string ReportPage(const std::vector<ReportRun>& runs, absl::Time now) {

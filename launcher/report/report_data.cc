@@ -135,7 +135,6 @@ class RunReader {
     run_.step = line.step;
     run_.tokens += line.tokens;
     run_.skipped_steps += line.skipped ? 1 : 0;
-    run_.not_finite_losses += std::isfinite(line.loss) ? 0 : 1;
     const double seconds = line.step_ms / 1e3;
     run_.training_seconds += seconds;
     if (line.skipped) run_.skipped_seconds += seconds;

@@ -158,7 +158,6 @@ struct ReportRun {
   int64_t tokens = 0;
   int64_t skipped_steps = 0;
   int64_t redone_steps = 0;
-  int64_t not_finite_losses = 0;
   double training_seconds = 0;
   double skipped_seconds = 0;         // of them: in steps without an update
   double device_tokens = 0;           // tokens a second and device x seconds of each step

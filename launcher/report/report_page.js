@@ -44,23 +44,16 @@
   };
   const counted = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
   const pad = n => String(n).padStart(2, '0');
-  const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec'];
   const duration = s => {
     if (s < 60) return `${+s.toFixed(s < 10 ? 2 : 1)} s`;
     if (s < 3600) return `${Math.floor(s / 60)}:${pad(Math.floor(s % 60))} min`;
     if (s < 86400) return `${Math.floor(s / 3600)}:${pad(Math.floor(s / 60) % 60)} h`;
     return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
   };
-  const timeOfDay = (run, t, step = 1) => {
-    const d = new Date(run.origin + 1000 * t);
-    const clock = `${pad(d.getUTCHours())}:${pad(d.getUTCMinutes())}`;
-    if (step >= 60) return clock;
-    return `${clock}:${pad(d.getUTCSeconds())}${step < 1 ? (d.getUTCMilliseconds() / 1000).toFixed(2).slice(1) : ''}`;
-  };
-  const day = (run, t) => {
-    const d = new Date(run.origin + 1000 * t);
-    return `${MONTHS[d.getUTCMonth()]} ${d.getUTCDate()}`;
-  };
+  const dateOf = (run, t) => new Date(Math.round(run.origin + 1000 * t));
+  // "23:59", with seconds or their hundredths where ticks are so close.
+  const timeOfDay = (run, t, step = 1) => dateOf(run, t).toISOString().slice(11, step >= 60 ? 16 : step < 1 ? 22 : 19);
+  const day = (run, t) => dateOf(run, t).toLocaleDateString('en-US', { month: 'short', day: 'numeric', timeZone: 'UTC' });
   const nice = (span, count, steps) => {
     const rough = span / count;
     if (steps) { const fit = steps.find(s => s >= rough); if (fit) return fit; }
@@ -109,18 +102,13 @@
   };
 
   // ---- drawing -------------------------------------------------------------------------------------------------------------
-  const element = (name, attributes = {}, text) => {
-    const made = document.createElementNS('http://www.w3.org/2000/svg', name);
+  const finished = (made, attributes = {}, text) => {
     for (const key in attributes) made.setAttribute(key, attributes[key]);
     if (text !== undefined) made.textContent = text;
     return made;
   };
-  const html = (name, attributes = {}, text) => {
-    const made = document.createElement(name);
-    for (const key in attributes) made.setAttribute(key, attributes[key]);
-    if (text !== undefined) made.textContent = text;
-    return made;
-  };
+  const element = (name, ...rest) => finished(document.createElementNS('http://www.w3.org/2000/svg', name), ...rest);
+  const html = (name, ...rest) => finished(document.createElement(name), ...rest);
   let width = 1000;
   const px = x => LEFT + (x - view.from) / (view.to - view.from) * (width - LEFT - RIGHT);
   const inView = (a, b = a) => b >= view.from && a <= view.to;

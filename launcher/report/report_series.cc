@@ -14,6 +14,25 @@ void Append(Bucket& bucket, const Bucket& next) {
   for (int i = 0; i < kNumReportCurves; ++i) bucket.curves[i].Add(next.curves[i]);
 }
 
+// A running mean with exponential weights.
+template <typename Iterator>
+std::vector<double> RunningMean(Iterator begin, Iterator end, ReportCurve curve, double keep) {
+  std::vector<double> means;
+  double sum = 0;
+  double weight = 0;
+  for (Iterator bucket = begin; bucket != end; ++bucket) {
+    const Extent& extent = bucket->curves[curve];
+    if (extent.count > 0) {
+      // As if its mean came once for each of its steps.
+      const double kept = std::pow(keep, static_cast<double>(extent.count));
+      sum = kept * sum + (1 - kept) * extent.Mean();
+      weight = kept * weight + (1 - kept);
+    }
+    means.push_back(extent.count > 0 && weight > 0 ? sum / weight : std::nan(""));
+  }
+  return means;
+}
+
 }  // namespace
 
 void Extent::Add(double value) {
@@ -76,29 +95,6 @@ void Downsampler::Merge(bool across_starts) {
   }
   buckets_ = std::move(merged);
 }
-
-namespace {
-
-// A running mean with exponential weights.
-template <typename Iterator>
-std::vector<double> RunningMean(Iterator begin, Iterator end, ReportCurve curve, double keep) {
-  std::vector<double> means;
-  double sum = 0;
-  double weight = 0;
-  for (Iterator bucket = begin; bucket != end; ++bucket) {
-    const Extent& extent = bucket->curves[curve];
-    if (extent.count > 0) {
-      // As if its mean came once for each of its steps.
-      const double kept = std::pow(keep, static_cast<double>(extent.count));
-      sum = kept * sum + (1 - kept) * extent.Mean();
-      weight = kept * weight + (1 - kept);
-    }
-    means.push_back(extent.count > 0 && weight > 0 ? sum / weight : std::nan(""));
-  }
-  return means;
-}
-
-}  // namespace
 
 std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve curve) {
   int64_t steps = 0;
