@@ -283,8 +283,7 @@ Subcommand DeclareEval(CLI::App& front) {
       ->type_name("NAME:{own,causal}");
   AddCount(command, "--batches", options->batches,
            "score a part of the text: N batches, own: as the evaluation during training does, "
-           "causal: the first; 0: all of it")
-      ->capture_default_str();
+           "causal: the first; 0: all of it");
   AddCount(command, "--batch-size", options->batch_size,
            "windows that are computed at once, which does not affect the results of the whole text "
            "(default: as configured for own, 1 for causal)",

@@ -25,17 +25,15 @@ absl::Status CheckLabels(const SavedModel& model, const TrainMetadata& saved) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
-                                                                 const RunConfig& config,
-                                                                 kernels::DeviceChoice device,
-                                                                 int64_t threads) {
-  kernels::BackendOptions options;
-  options.num_threads = threads > 0 ? static_cast<int>(threads) : UsableCores();
-  options.device = device;
-  options.gemm_table = absl::StrCat(run_dir, "/gemm_algorithm_cache.txt");
-  options.writes_gemm_table = false;
-  options.dtype = ToDType(config.model.dtype);
-  return kernels::MakeBackend(options);
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const SavedModelOptions& options,
+                                                                 const RunConfig& config) {
+  kernels::BackendOptions backend;
+  backend.num_threads = options.threads > 0 ? static_cast<int>(options.threads) : UsableCores();
+  backend.device = options.device;
+  backend.gemm_table = absl::StrCat(options.run_dir, "/gemm_algorithm_cache.txt");
+  backend.writes_gemm_table = false;
+  backend.dtype = ToDType(config.model.dtype);
+  return kernels::MakeBackend(backend);
 }
 
 absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, const RunConfig& config,
@@ -46,8 +44,7 @@ absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, cons
   ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
   RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
                            absl::StrCat("'", data_path, "'")));
-  ASSIGN_OR_RETURN(model.backend,
-                   MakeRunBackend(options.run_dir, config, options.device, options.threads));
+  ASSIGN_OR_RETURN(model.backend, MakeRunBackend(options, config));
   ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.run_dir, options.step));
   ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));

@@ -29,12 +29,9 @@ struct SavedModelOptions {
 };
 
 // The backend of a command that computes with the weights of a run: with the run's own table of
-// products, if it trained on such a device. `threads` is 0 for all cores that may be used. Errors:
-// those of kernels::MakeBackend.
-absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const std::string& run_dir,
-                                                                 const RunConfig& config,
-                                                                 kernels::DeviceChoice device,
-                                                                 int64_t threads);
+// products, if it trained on such a device. Errors: those of kernels::MakeBackend.
+absl::StatusOr<std::unique_ptr<kernels::Backend>> MakeRunBackend(const SavedModelOptions& options,
+                                                                 const RunConfig& config);
 
 inline void AddDeviceOption(CLI::App* command, kernels::DeviceChoice* device) {
   AddEnum(command, "--device", *device, "device that computes; auto takes a GPU if there is one");

@@ -111,8 +111,7 @@ absl::StatusOr<TextModel> OpenTextModel(const TextModelOptions& options, const R
   RETURN_IF_ERROR(AcceptRecordedSchedule(options.run_dir, config, &saved));
   RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   ASSIGN_OR_RETURN(model.vocabulary, LoadVocabulary(options, config, saved, model.checkpoint));
-  ASSIGN_OR_RETURN(model.backend,
-                   MakeRunBackend(options.run_dir, config, options.device, options.threads));
+  ASSIGN_OR_RETURN(model.backend, MakeRunBackend(options, config));
   const ParameterLayout layout(config.model, model.vocabulary.size());
   LogWeights(model.checkpoint, options.weights());
   ASSIGN_OR_RETURN(model.weights, LoadWeights(model.checkpoint, config, layout, *model.backend,

@@ -30,19 +30,12 @@ double PerByte(const TextScore& score) {
 }
 
 // The first of equal ones.
-template <typename ValueOf>
-int64_t BestChoice(const std::vector<TextScore>& scores, const ValueOf& value_of) {
-  int64_t best = 0;
-  for (size_t i = 1; i < scores.size(); ++i)
-    if (value_of(scores[i]) > value_of(scores[static_cast<size_t>(best)]))
-      best = static_cast<int64_t>(i);
-  return best;
-}
-
 int64_t BestByLogProb(const std::vector<TextScore>& scores) {
-  return BestChoice(scores, [](const TextScore& score) { return score.log_prob; });
+  return std::ranges::max_element(scores, {}, &TextScore::log_prob) - scores.begin();
 }
-int64_t BestPerByte(const std::vector<TextScore>& scores) { return BestChoice(scores, PerByte); }
+int64_t BestPerByte(const std::vector<TextScore>& scores) {
+  return std::ranges::max_element(scores, {}, PerByte) - scores.begin();
+}
 
 bool AllExact(const std::vector<std::vector<TextScore>>& scores) {
   for (const std::vector<TextScore>& of_item : scores)

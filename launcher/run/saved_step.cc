@@ -59,8 +59,7 @@ absl::StatusOr<int64_t> FindBestStep(const std::string& run_dir) {
       return info.opens && info.step == evaluation.step;
     });
   };
-  evaluations.erase(std::remove_if(evaluations.begin(), evaluations.end(), is_gone),
-                    evaluations.end());
+  std::erase_if(evaluations, is_gone);
   const BestEvaluationState best = FindBest(config.eval, evaluations);
   if (best.step < 0) {
     return InvalidArgument("--step best: no checkpoint of '", run_dir,

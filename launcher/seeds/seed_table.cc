@@ -27,6 +27,14 @@ void VisitSpread(const Spread& spread, Visitor visit) {
   visit("standard_deviation", spread.standard_deviation);
 }
 
+// Of the runs that are finished; the others have not trained to their end.
+Spread SpreadOfFinished(const std::vector<SeedRun>& runs) {
+  std::vector<double> values;
+  for (const SeedRun& run : runs)
+    if (run.is_finished() && run.best.step >= 0) values.push_back(run.best.value);
+  return SpreadOf(std::move(values));
+}
+
 }  // namespace
 
 Spread SpreadOf(std::vector<double> values) {
@@ -44,13 +52,6 @@ Spread SpreadOf(std::vector<double> values) {
   for (const double value : values) squares += (value - spread.mean) * (value - spread.mean);
   spread.standard_deviation = values.size() > 1 ? std::sqrt(squares / (count - 1)) : kNone;
   return spread;
-}
-
-Spread SpreadOfFinished(const std::vector<SeedRun>& runs) {
-  std::vector<double> values;
-  for (const SeedRun& run : runs)
-    if (run.is_finished() && run.best.step >= 0) values.push_back(run.best.value);
-  return SpreadOf(std::move(values));
 }
 
 std::string SeedTable(const std::string& metric, const std::vector<SeedRun>& runs) {

@@ -36,9 +36,6 @@ struct Spread {
 };
 Spread SpreadOf(std::vector<double> values);
 
-// The spread of the runs that are finished; the others have not trained to their end.
-Spread SpreadOfFinished(const std::vector<SeedRun>& runs);
-
 // Lines for people: a row a seed, the spread, and the error and log of each that failed.
 std::string SeedTable(const std::string& metric, const std::vector<SeedRun>& runs);
 

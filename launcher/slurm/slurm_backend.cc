@@ -50,13 +50,6 @@ std::string Variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-// "2(x3),1": 2.
-int64_t FirstCount(const std::string& counts) {
-  int64_t count = 0;
-  const std::string digits = counts.substr(0, counts.find_first_not_of("0123456789"));
-  return absl::SimpleAtoi(digits, &count) ? count : 0;
-}
-
 void Add(const std::vector<std::string>& words, std::vector<std::string>* arguments) {
   arguments->insert(arguments->end(), words.begin(), words.end());
 }
@@ -325,7 +318,8 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions
   }
   JobOptions resolved = options;
   for (const char* counts : {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
-    if (resolved.ranks_per_node == 0) resolved.ranks_per_node = FirstCount(Variable(counts));
+    if (resolved.ranks_per_node == 0)  // "2(x3),1": 2
+      resolved.ranks_per_node = std::strtoll(Variable(counts).c_str(), nullptr, 10);
   if (resolved.ranks_per_node < 1)
     return absl::InvalidArgumentError("--ranks-per-node: name the number of ranks on each node");
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {

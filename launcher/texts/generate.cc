@@ -183,7 +183,7 @@ void DeclareChoice(CLI::App* command, GenerateOptions& options) {
         AddCount(command, "--best", options.best, "hypotheses returned per prompt", 1, kMostTokens),
         AddNumber(command, "--length-penalty", options.beams.length_penalty,
                   "divide log-probabilities by ((5 + n) / 6)^X for n tokens")})
-    option->capture_default_str()->excludes(sample);
+    option->excludes(sample);
   command
       ->add_flag("--stop-first", options.beams.stop_first,
                  "stop as soon as the beam holds --beam finished texts")
@@ -221,15 +221,12 @@ Subcommand DeclareGenerate(CLI::App& front) {
            "or what the model can write)",
            1, kMostTokens);
   AddCount(command, "--min-len", options->limits.min_tokens,
-           "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens)
-      ->capture_default_str();
+           "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens);
   AddCount(command, "--block-ngram", options->limits.block_ngram,
-           "never repeat N consecutive tokens within a text; 0: off", 0, kMostTokens)
-      ->capture_default_str();
+           "never repeat N consecutive tokens within a text; 0: off", 0, kMostTokens);
   DeclareChoice(command, *options);
   AddCount(command, "--batch", options->batch, "prompts per batch; does not affect results", 1,
-           4096)
-      ->capture_default_str();
+           4096);
   AddTextModelOptions(command, *options);
   return {command,
           [options, command] {

@@ -1,6 +1,5 @@
 #include "launcher/texts/json_lines.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -13,11 +12,10 @@ namespace anyorder::launcher {
 absl::StatusOr<JsonLines> JsonLines::Open(const std::string& path, const std::string& option) {
   if (path.empty()) return JsonLines(path, nullptr);
   if (path == "-") return JsonLines(path, stdout);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (fd < 0 && errno == EEXIST)
-    return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
-  if (fd < 0) return ErrnoStatus("make", path);
-  return JsonLines(path, ::fdopen(fd, "w"));
+  std::FILE* const file = std::fopen(path.c_str(), "wxe");  // not one that is there
+  if (file != nullptr) return JsonLines(path, file);
+  if (errno != EEXIST) return ErrnoStatus("make", path);
+  return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
 }
 
 JsonLines::~JsonLines() {

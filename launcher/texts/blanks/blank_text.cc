@@ -1,7 +1,6 @@
 #include "launcher/texts/blanks/blank_text.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -19,12 +18,6 @@ constexpr size_t kLeastUnderscores = 3;
 bool IsEscape(std::string_view text) {
   return text.size() > 1 && text[0] == '\\' &&
          std::string_view("{}_<\\").find(text[1]) != std::string_view::npos;
-}
-
-bool IsOnlySpace(std::string_view text) {
-  for (size_t i = 0; i < text.size();)
-    if (!IsUnicodeSpace(NextCodePoint(text, i))) return false;
-  return true;
 }
 
 class BlankTextParser {
@@ -78,10 +71,9 @@ class BlankTextParser {
                              "for the character itself");
     }
     const std::string_view digits = rest_.substr(1, end - 1);
-    int64_t length = std::numeric_limits<int64_t>::max();  // of what is no int64
-    if (!absl::SimpleAtoi(std::string(digits), &length))
-      length = std::numeric_limits<int64_t>::max();
-    if (length < 1 || length > most_tokens_) {
+    int64_t length = 0;
+    const bool is_int64 = absl::SimpleAtoi(std::string(digits), &length);
+    if (!is_int64 || length < 1 || length > most_tokens_) {
       return InvalidArgument("the blank {", std::string(digits), "} at character ", character_,
                              " must have from 1 to ", most_tokens_, " tokens");
     }
@@ -116,7 +108,7 @@ class BlankTextParser {
     if (at == rest_.size())
       return InvalidArgument("{{ at character ", character_,
                              " is not closed; end the words with }}");
-    if (IsOnlySpace(part.text)) {
+    if (StripSpace(part.text).empty()) {
       return InvalidArgument("{{}} at character ", character_,
                              " holds no words; put those into it whose probability is wanted");
     }
