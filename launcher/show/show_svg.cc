@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/unicode.h"
 #include "launcher/show/show.h"
 #include "launcher/show/svg_document.h"
 
@@ -39,18 +40,13 @@ text{fill:#e2e8f0}.bg{fill:#0f172a}.dim{fill:#94a3b8}.tiny{fill:#64748b}
 
 // At most `most` code points, so that long words stay in their column.
 std::string Shortened(const std::string& word, size_t most) {
-  size_t used = 0;
-  for (size_t i = 0; i < word.size(); ++i) {
-    if ((word[i] & 0xC0) == 0x80) continue;
-    if (used == most - 1 && i + 1 < word.size()) {
-      const size_t rest =
-          static_cast<size_t>(std::count_if(word.begin() + static_cast<std::ptrdiff_t>(i),
-                                            word.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-      if (rest > 1) return word.substr(0, i) + "…";
-    }
-    ++used;
+  size_t count = 0;
+  size_t kept = 0;  // bytes of all but one of them
+  for (size_t at = 0; at < word.size();) {
+    NextCodePoint(word, at);
+    if (++count == most - 1) kept = at;
   }
-  return word;
+  return count > most ? word.substr(0, kept) + "…" : word;
 }
 
 class Drawing {

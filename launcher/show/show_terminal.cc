@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "launcher/process/display_width.h"
 #include "launcher/show/show.h"
@@ -9,8 +10,8 @@
 namespace anyorder::launcher {
 namespace {
 
-constexpr size_t kTokenWidth = 9;
-constexpr size_t kLabelWidth = 3 + 1 + kTokenWidth + 1 + 4 + 2;  // slot, token, limit
+constexpr int kTokenWidth = 9;
+constexpr int kLabelWidth = 3 + 1 + kTokenWidth + 1 + 4 + 2;  // slot, token, limit
 
 struct Glyphs {
   const char* sees;
@@ -24,21 +25,12 @@ struct Glyphs {
 constexpr Glyphs kUnicode = {"█", "▓", "▒", "·", "│", "→", "≤"};
 constexpr Glyphs kAscii = {"#", "o", "m", ".", "|", "->", "<="};
 
-// `text` in exactly `width` columns.
-std::string Fit(const std::string& text, size_t width) {
-  return PaddedToWidth(text, static_cast<int64_t>(width));
-}
-
-std::string RightAligned(const std::string& text, size_t width) {
-  return std::string(width - std::min(width, text.size()), ' ') + text;
-}
-
 class TerminalDrawing {
  public:
   TerminalDrawing(const Scene& scene, const PictureStyle& style)
       : scene_(scene), style_(style), glyphs_(style.ascii ? kAscii : kUnicode) {
     const auto keys = static_cast<int64_t>(scene.keys.size());
-    cell_ = static_cast<int64_t>(kLabelWidth) + 2 * keys + 4 <= style.columns ? 2 : 1;
+    cell_ = kLabelWidth + 2 * keys + 4 <= style.columns ? 2 : 1;
   }
 
   std::string Draw() {
@@ -86,7 +78,7 @@ class TerminalDrawing {
 
   std::string Repeat(const char* glyph) const {
     std::string cell;
-    for (size_t i = 0; i < cell_; ++i) cell += glyph;
+    for (int i = 0; i < cell_; ++i) cell += glyph;
     return cell;
   }
 
@@ -107,22 +99,23 @@ class TerminalDrawing {
     size_t digits = 1;
     for (const ShownSlot& key : scene_.keys) digits = std::max(digits, number_of(key).size());
     for (size_t line = 0; line < digits; ++line) {
-      const std::string label = line + 1 == digits ? name : "";
-      Line(RightAligned(label, kLabelWidth - 2) + "  " + Cells([&](const ShownSlot& key) {
-             const std::string number = RightAligned(number_of(key), digits);
-             return RightAligned(std::string(1, number[line]), cell_);
+      const char* const label = line + 1 == digits ? name : "";
+      Line(absl::StrFormat("%*s  ", kLabelWidth - 2, label) + Cells([&](const ShownSlot& key) {
+             const std::string number =
+                 absl::StrFormat("%*s", static_cast<int>(digits), number_of(key));
+             return absl::StrFormat("%*c", cell_, number[line]);
            }));
     }
   }
 
   // Names of the parts over their first slots, as far as they fit.
   void PartNames(const char* stream) {
-    std::string line = Fit(stream, kLabelWidth);
+    std::string line = PaddedToWidth(stream, kLabelWidth);
     size_t k = 0;
     const auto add = [&](const std::string& name, int64_t slots) {
       const std::string bar = scene_.StartsBlock(k) ? glyphs_.bar : "";
-      const auto width = static_cast<size_t>(slots) * cell_;
-      line += bar + Fit(Fit(name, width > 1 ? width - 1 : 1), width);
+      const int64_t width = slots * cell_;
+      line += bar + PaddedToWidth(PaddedToWidth(name, width > 1 ? width - 1 : 1), width);
       k += static_cast<size_t>(slots);
     };
     if (scene_.batch.shape.memory_rows > 0) add("memory", scene_.batch.shape.memory_rows);
@@ -145,9 +138,8 @@ class TerminalDrawing {
     UprightNumbers("slot", [](const ShownSlot& key) { return absl::StrCat(key.pos); });
     UprightNumbers("rank", Scene::RankText);
     for (const ShownSlot& row : rows) {
-      std::string line = RightAligned(absl::StrCat(row.pos), 3) + " " +
-                         Fit(row.token, kTokenWidth) + " " +
-                         RightAligned(absl::StrCat(row.rank), 4) + "  ";
+      std::string line =
+          absl::StrFormat("%3d %s %4d  ", row.pos, PaddedToWidth(row.token, kTokenWidth), row.rank);
       line += Cells([&](const ShownSlot& key) { return CellOf(row, key); });
       if (row.label) absl::StrAppend(&line, " ", glyphs_.arrow, " ", *row.label);
       Line(line);
@@ -185,7 +177,7 @@ class TerminalDrawing {
   const Scene& scene_;
   const PictureStyle& style_;
   const Glyphs& glyphs_;
-  size_t cell_ = 2;
+  int cell_ = 2;
   std::string text_;
 };
 

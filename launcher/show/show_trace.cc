@@ -84,9 +84,8 @@ std::vector<TracePasses> PassesOf(const Trace& trace, int64_t most) {
 
 std::string TraceSummary(const Trace& trace) {
   const auto tokens = std::ssize(trace.written);
-  const std::string passes = trace.passes == 1 ? "1 pass" : absl::StrCat(trace.passes, " passes");
-  std::string summary =
-      absl::StrCat(Displayable(trace.method), ": ", Counted(tokens, "token"), " in ", passes);
+  std::string summary = absl::StrCat(Displayable(trace.method), ": ", Counted(tokens, "token"),
+                                     " in ", Counted(trace.passes, "pass", "es"));
   if (trace.passes > 0) {
     absl::StrAppend(&summary, " (",
                     RateText(static_cast<double>(tokens) / static_cast<double>(trace.passes)),
