@@ -75,8 +75,8 @@ absl::Status WriteText(const CompletionRequest& request, int64_t number, int64_t
                               {"tokens", text.tokens},   {"ended", text.ended}};
   if (!request.beams) line["passes"] = text.passes;
   RETURN_IF_ERROR(files.texts.Write(line));
-  return files.traces.WriteText(
-      TraceLine(TraceOf(number, rank, EnumName(request.write.method), text)));
+  return files.traces.WriteText(TraceLine({number, rank, EnumName(request.write.method),
+                                           text.prompt_pieces, text.passes, text.written}));
 }
 
 // Texts of all prompts, `batch` prompts at a time.

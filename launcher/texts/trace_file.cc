@@ -120,16 +120,6 @@ class TraceParser {
 
 }  // namespace
 
-Trace TraceOf(int64_t prompt, int64_t rank, const std::string& method,
-              const Completion& completion) {
-  return {.prompt = prompt,
-          .rank = rank,
-          .method = method,
-          .prompt_pieces = completion.prompt_pieces,
-          .passes = completion.passes,
-          .written = completion.written};
-}
-
 std::string TraceLine(const Trace& trace) {
   return JsonText({{"prompt", trace.prompt},
                    {"rank", trace.rank},

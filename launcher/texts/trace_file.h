@@ -25,9 +25,6 @@ struct Trace {
 // More of a text are refused: prompt and written tokens each, and passes.
 inline constexpr int64_t kMostTraceTokens = int64_t{1} << 20;
 
-Trace TraceOf(int64_t prompt, int64_t rank, const std::string& method,
-              const Completion& completion);
-
 // One line, its end included. What is no UTF-8 becomes U+FFFD, since JSON cannot hold it (a token
 // of a byte-level vocabulary may be a part of a character); numbers that are not finite are null.
 std::string TraceLine(const Trace& trace);

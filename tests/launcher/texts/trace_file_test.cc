@@ -98,10 +98,12 @@ TEST_F(TraceFileTest, TracesAreReadAsTheyWereWritten) {
 }
 
 TEST_F(TraceFileTest, LinesAreTheDocumentedOnes) {
-  const Completion completion{.passes = 2,
-                              .prompt_pieces = {"A"},
-                              .written = {{1, 2, " \xE8", -0.5, HUGE_VAL}, {2, 1, " b", -1, 0.25}}};
-  EXPECT_EQ(TraceLine(TraceOf(3, 1, "dream", completion)),
+  EXPECT_EQ(TraceLine({.prompt = 3,
+                       .rank = 1,
+                       .method = "dream",
+                       .prompt_pieces = {"A"},
+                       .passes = 2,
+                       .written = {{1, 2, " \xE8", -0.5, HUGE_VAL}, {2, 1, " b", -1, 0.25}}}),
             "{\"prompt\":3,\"rank\":1,\"method\":\"dream\",\"prompt_pieces\":[\"A\"],\"passes\":2,"
             "\"written\":[{\"pass\":1,\"position\":2,\"piece\":\" \xEF\xBF\xBD\",\"log_prob\":-0.5,"
             "\"confidence\":null},{\"pass\":2,\"position\":1,\"piece\":\" b\",\"log_prob\":-1.0,"
@@ -126,11 +128,10 @@ TEST_F(TraceFileTest, WhatIsNoTraceIsRefusedWithItsLine) {
 }
 
 TEST_F(TraceFileTest, EachFaultOfATextIsSaid) {
-  const std::string good =
-      TraceLine(TraceOf(1, 1, "llada",
-                        {.passes = 2,
-                         .prompt_pieces = {"A", "B"},
-                         .written = {{1, 2, "c", -1, 1}, {2, 3, "d", -1, 1}}}));
+  const std::string good = TraceLine({.method = "llada",
+                                      .prompt_pieces = {"A", "B"},
+                                      .passes = 2,
+                                      .written = {{1, 2, "c", -1, 1}, {2, 3, "d", -1, 1}}});
   const auto expect = [&](const std::function<void(TraceJson&)>& damage,
                           const std::string& message) {
     TraceJson json = TraceJson::parse(good);
