@@ -24,20 +24,18 @@ void AddNgrams(const TokenNumbers& text, int64_t n, std::unordered_set<std::stri
   }
 }
 
-// Of values that are none of them NaN.
-class Mean {
- public:
-  void Add(double value) {
-    if (std::isnan(value)) return;
-    sum_ += value;
-    ++count_;
+// The mean over the texts of which it is no NaN.
+double MeanOf(const std::vector<TokenNumbers>& texts, double (*measure)(const TokenNumbers&)) {
+  double sum = 0;
+  int64_t count = 0;
+  for (const TokenNumbers& text : texts) {
+    const double value = measure(text);
+    if (std::isnan(value)) continue;
+    sum += value;
+    ++count;
   }
-  double value() const { return count_ == 0 ? kNothing : sum_ / static_cast<double>(count_); }
-
- private:
-  double sum_ = 0;
-  int64_t count_ = 0;
-};
+  return count == 0 ? kNothing : sum / static_cast<double>(count);
+}
 
 }  // namespace
 
@@ -68,17 +66,11 @@ TextMeasures MeasureTexts(const std::vector<TokenNumbers>& texts) {
   TextMeasures measures;
   for (int64_t n = 1; n <= kLongestDistinct; ++n)
     measures.distinct[n - 1] = DistinctNgrams(texts, n);
-  Mean entropy;
-  Mean repetition;
-  Mean length;
-  for (const TokenNumbers& text : texts) {
-    entropy.Add(TokenEntropy(text));
-    repetition.Add(RepeatedNgrams(text, kRepeatedLength));
-    length.Add(static_cast<double>(text.size()));
-  }
-  measures.entropy = entropy.value();
-  measures.repetition = repetition.value();
-  measures.length = length.value();
+  measures.entropy = MeanOf(texts, TokenEntropy);
+  measures.repetition =
+      MeanOf(texts, [](const TokenNumbers& text) { return RepeatedNgrams(text, kRepeatedLength); });
+  measures.length =
+      MeanOf(texts, [](const TokenNumbers& text) { return static_cast<double>(text.size()); });
   return measures;
 }
 
