@@ -64,41 +64,42 @@ std::vector<std::string> WordsOf(const std::string& text) {
   return absl::StrSplit(text, absl::ByAnyChar(" \t"), absl::SkipEmpty());
 }
 
+using Texts = std::vector<std::string>;  // the parts of an example
+
 // One example of the task, as `anyorder prep --examples` reads it.
-absl::StatusOr<std::string> ExampleOf(ExampleTask task, const std::vector<std::string>& texts) {
-  const auto fields = [&](const char* first, const char* second) -> absl::StatusOr<Json> {
-    const size_t wanted = second == nullptr ? 1 : 2;
-    if (texts.size() == wanted)
-      return wanted == 1 ? Json{{first, texts[0]}} : Json{{first, texts[0]}, {second, texts[1]}};
-    return InvalidArgument(
-        "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
-        " has ",
-        wanted == 1 ? "one text; give it once. Where one example has several, pass it with --data. "
-                      "For several examples write one per line to "
-                      "standard input of --text -, or pass a file of them with --data"
-                    : "two texts; repeat it in their order, for one example");
-  };
-  absl::StatusOr<Json> example = InvalidArgument("--text is not for ", ExampleTaskName(task));
-  if (task == ExampleTask::kClassification) example = fields("text", nullptr);
-  if (task == ExampleTask::kEntailment) example = fields("premise", "hypothesis");
-  if (task == ExampleTask::kSimilarity) example = fields("a", "b");
-  if (task == ExampleTask::kSpans) example = fields("question", "passage");
-  if (task == ExampleTask::kTokens) {
-    example = fields("words", nullptr);
-    if (example.ok()) (*example)["words"] = WordsOf(texts[0]);
-  }
+absl::StatusOr<std::string> ExampleOf(ExampleTask task, const Texts& texts) {
   if (task == ExampleTask::kMultipleChoice) {
     if (texts.size() < 3) {
       return absl::InvalidArgumentError(
           "--text is for a context and two choices or more: repeat it in this order");
     }
-    example = Json{{"context", texts[0]}, {"choices", std::vector(texts.begin() + 1, texts.end())}};
+    const Texts choices(texts.begin() + 1, texts.end());
+    return DumpJson(Json{{"context", texts[0]}, {"choices", choices}}) + "\n";
   }
-  RETURN_IF_ERROR(example.status());
-  return DumpJson(*example) + "\n";
+  const std::map<ExampleTask, Texts> fields = {
+      {ExampleTask::kClassification, {"text"}},
+      {ExampleTask::kTokens, {"words"}},
+      {ExampleTask::kEntailment, {"premise", "hypothesis"}},
+      {ExampleTask::kSimilarity, {"a", "b"}},
+      {ExampleTask::kSpans, {"question", "passage"}},
+  };
+  const auto names = fields.find(task);
+  if (names == fields.end()) return InvalidArgument("--text is not for ", ExampleTaskName(task));
+  if (texts.size() != names->second.size()) {
+    return InvalidArgument(
+        "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
+        " has ",
+        names->second.size() == 1
+            ? "one text; give it once. Where one example has several, pass it with --data. For "
+              "several examples write one per line to standard input of --text -, or pass a file "
+              "of them with --data"
+            : "two texts; repeat it in their order, for one example");
+  }
+  Json example;
+  for (size_t i = 0; i < texts.size(); ++i) example[names->second[i]] = texts[i];
+  if (task == ExampleTask::kTokens) example["words"] = WordsOf(texts[0]);
+  return DumpJson(example) + "\n";
 }
-
-using Texts = std::vector<std::string>;  // the parts of an example
 
 // The examples of --text: one, or with "-" one of each line of standard input.
 absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
@@ -229,14 +230,11 @@ class TellPredictions {
     data::QuestionPrediction merged = data::MergeWindows(windows_, *origin.passage, answers_);
     windows_.clear();
     Normalize(task_.answer_class, merged);
-    for (const data::SpanAnswer& answer : merged.answers) {
-      prediction.answers.push_back(
-          {answer.text, answer.characters.begin, answer.characters.end, answer.log_probability});
-    }
+    prediction.answers = std::move(merged.answers);
     if (!std::isnan(merged.null_score)) prediction.null_score = merged.null_score;
     // Both kinds of null scores are above 0 where none is the likelier answer.
-    const bool says_none = merged.answers.empty() || merged.null_score > 0;
-    prediction.answer = says_none ? "" : merged.answers[0].text;
+    const bool says_none = prediction.answers.empty() || merged.null_score > 0;
+    prediction.answer = says_none ? "" : prediction.answers[0].text;
     return sink(std::move(prediction));
   }
 
@@ -315,7 +313,7 @@ void PrintTable(const Prediction& prediction) {
   if (prediction.score) absl::PrintF("score: %.4f\n", *prediction.score);
   if (prediction.answer)
     absl::PrintF("answer: %s\n", prediction.answer->empty() ? "none" : *prediction.answer);
-  for (const PredictedAnswer& answer : prediction.answers)
+  for (const data::SpanAnswer& answer : prediction.answers)
     absl::PrintF("  %8.4f  %s\n", answer.log_probability, answer.text);
   if (prediction.word_probabilities) PrintTags(prediction);
   if (prediction.probabilities.empty()) return;

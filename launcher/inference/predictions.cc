@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -57,9 +58,10 @@ void WriteTags(const Prediction& prediction, Json& line) {
 void WriteAnswers(const Prediction& prediction, Json& line) {
   line["answer"] = *prediction.answer;
   Json& answers = line["answers"] = Json::array();
-  for (const PredictedAnswer& answer : prediction.answers) {
+  for (const data::SpanAnswer& answer : prediction.answers) {
     Json& one = answers.emplace_back(Json{{"text", answer.text}});
-    if (answer.begin >= 0) one.update({{"begin", answer.begin}, {"end", answer.end}});
+    const data::CharacterRange& place = answer.characters;
+    if (place.end > 0) one.update({{"begin", place.begin}, {"end", place.end}});
     one["log_probability"] = answer.log_probability;
   }
   if (prediction.null_score) line["null_score"] = *prediction.null_score;
@@ -144,11 +146,10 @@ class LineParser {
     for (const Json& answer : answers) {
       if (!answer.is_object() || !answer.contains("text") || !answer.contains("log_probability"))
         return DataLoss("an answer has no 'text' or no 'log_probability'");
-      PredictedAnswer& one = prediction.answers.emplace_back();
+      data::SpanAnswer& one = prediction.answers.emplace_back();
       ASSIGN_OR_RETURN(one.text, Text(answer["text"], "text"));
       ASSIGN_OR_RETURN(one.log_probability, Number(answer["log_probability"], "log_probability"));
-      one.begin = answer.value("begin", int64_t{-1});
-      one.end = answer.value("end", int64_t{-1});
+      one.characters = {answer.value("begin", int64_t{0}), answer.value("end", int64_t{0})};
     }
     if (line_.contains("answer")) {
       ASSIGN_OR_RETURN(prediction.answer, Text(line_["answer"], "answer"));
@@ -310,12 +311,9 @@ class Average {
 
   Prediction Finish() {
     if (!sum_.answer) return std::move(sum_);
-    for (PredictedAnswer& answer : sum_.answers)
+    for (data::SpanAnswer& answer : sum_.answers)
       answer.log_probability = std::log(answer.log_probability);
-    std::stable_sort(sum_.answers.begin(), sum_.answers.end(),
-                     [](const PredictedAnswer& a, const PredictedAnswer& b) {
-                       return a.log_probability > b.log_probability;
-                     });
+    std::ranges::stable_sort(sum_.answers, std::greater(), &data::SpanAnswer::log_probability);
     sum_.answer = sum_.answers.empty() ? "" : sum_.answers[0].text;
     return std::move(sum_);
   }
@@ -351,10 +349,10 @@ class Average {
   // Sums probabilities in the place of their logarithms.
   void AddAnswers(const Prediction& one) {
     std::set<std::string> seen;
-    for (const PredictedAnswer& answer : one.answers) {
+    for (const data::SpanAnswer& answer : one.answers) {
       if (!seen.insert(answer.text).second) continue;
       const auto [place, is_new] = places_.emplace(answer.text, sum_.answers.size());
-      if (is_new) sum_.answers.push_back({answer.text, answer.begin, answer.end, 0.0});
+      if (is_new) sum_.answers.push_back({answer.text, answer.characters, 0.0});
       sum_.answers[place->second].log_probability += weight_ * std::exp(answer.log_probability);
     }
   }

@@ -12,15 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-namespace anyorder::launcher {
+#include "data/sampling/span_answers.h"
 
-// A part of the passage as an answer.
-struct PredictedAnswer {
-  std::string text;
-  int64_t begin = -1;  // characters of the passage, [begin, end); -1: not known
-  int64_t end = -1;
-  double log_probability = 0;
-};
+namespace anyorder::launcher {
 
 struct Prediction {
   int64_t number = 0;  // from 1, in the order of the input; 0: not known
@@ -42,10 +36,11 @@ struct Prediction {
   std::optional<double> score;
   std::optional<double> given_score;
 
-  // The answers to a question about a passage: the best first, no two of one text; and how likely
-  // it is that there is no answer, in any unit. `answer` is "" where that is what is said.
+  // The answers to a question about a passage: the best first, no two of one text, of no characters
+  // where those are not known; and how likely it is that there is no answer, in any unit. `answer`
+  // is "" where that is what is said.
   std::optional<std::string> answer;
-  std::vector<PredictedAnswer> answers;
+  std::vector<data::SpanAnswer> answers;
   std::optional<double> null_score;
   std::optional<std::vector<std::string>> given_answers;
 

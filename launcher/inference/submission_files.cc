@@ -156,7 +156,7 @@ std::vector<SubmissionFile> SquadFiles(const std::vector<Prediction>& prediction
   for (const Prediction& prediction : predictions) {
     answers[prediction.id] = *prediction.answer;
     Json& list = lists[prediction.id] = Json::array();
-    for (const PredictedAnswer& answer : prediction.answers)
+    for (const data::SpanAnswer& answer : prediction.answers)
       list.push_back({{"text", answer.text}, {"probability", std::exp(answer.log_probability)}});
     // The released code writes no empty list, either.
     if (list.empty()) list.push_back({{"text", ""}, {"probability", 1.0}});

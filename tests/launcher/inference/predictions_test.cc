@@ -55,7 +55,7 @@ TEST_F(PredictionsTest, LinesAreTheDocumentedOnes) {
       PredictionLine({.number = 4,
                       .id = "q",
                       .answer = "",
-                      .answers = {{"red", 3, 6, -0.5}, {"blue", -1, -1, -1.5}},
+                      .answers = {{"red", 3, 6, -0.5}, {"blue", {}, -1.5}},
                       .null_score = 2.0,
                       .given_answers = std::vector<std::string>{"red"}}),
       "{\"example\":4,\"id\":\"q\",\"answer\":\"\",\"answers\":[{\"text\":\"red\",\"begin\":3,"
