@@ -68,10 +68,10 @@ absl::StatusOr<std::vector<std::string>> ExpandName(absl::string_view name) {
         !absl::SimpleAtoi(part.substr(0, dash), &number) || end < number ||
         names.size() + (size_t{end} - number + 1) * ends.size() > kMostHosts)
       return fault;
-    for (; number <= end; ++number)
+    for (size_t one = number; one <= end; ++one)
       for (const std::string& rest : ends)
-        names.push_back(absl::StrFormat("%s%0*d%s", name.substr(0, open), static_cast<int>(dash),
-                                        number, rest));
+        names.push_back(
+            absl::StrFormat("%s%0*d%s", name.substr(0, open), static_cast<int>(dash), one, rest));
   }
   return names;
 }

@@ -42,6 +42,7 @@ TEST(HostNamesTest, BracketsAreExpandedAsSlurmDoes) {
   EXPECT_EQ(Text(*ReadHosts("node[1-2]:2")), "node1:2 node2:2 ");
   EXPECT_EQ(Text(*ReadHosts("n[08-10,3]:4,a:2,n[9]")), "n08:4 n09:4 n10:4 n3:4 a:2 n9:1 ");
   EXPECT_EQ(Text(*ReadHosts("r[1-2]n[1,03].x")), "r1n1.x:1 r1n03.x:1 r2n1.x:1 r2n03.x:1 ");
+  EXPECT_EQ(Text(*ReadHosts("n[4294967294-4294967295]")), "n4294967294:1 n4294967295:1 ");
   const TemporaryDirectory folder;
   const std::string file = folder.path() + "/hosts";
   std::ofstream(file) << "n[1-2] slots=3\nn2:1\n";
