@@ -15,6 +15,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 #include "core/base/digest.h"
@@ -520,7 +521,7 @@ class ExamplePreparation {
 
 std::string LooseName(const std::string& name) {
   double number = 0;
-  if (absl::SimpleAtod(name, &number)) return absl::StrCat(number);
+  if (absl::SimpleAtod(name, &number)) return absl::StrFormat("%.17g", number);
   auto* const folded = reinterpret_cast<char*>(
       utf8proc_NFKC_Casefold(reinterpret_cast<const utf8proc_uint8_t*>(name.c_str())));
   std::string loose = folded == nullptr ? name : folded;
