@@ -73,13 +73,14 @@ absl::StatusOr<std::string> ReadAsLines(const std::string& field, InputFile& fil
   ASSIGN_OR_RETURN(const auto source, OpenInput(file));
   std::string first;
   const auto take = [&](const TextPiece& piece) {
-    first = piece.text;
-    return first.empty() ? absl::OkStatus() : absl::CancelledError();
+    first.clear();
+    AppendWithReplacements(piece.text, first);  // what is invalid is ReadText's to judge
+    return IsBlank(first) ? absl::OkStatus() : absl::CancelledError();
   };
   const auto read = ReadPieces(*source, {.max_bytes = kMaxJsonLineBytes}, take);
   if (!read.ok() && !absl::IsCancelled(read.status())) return read.status();
   const auto object = TryParseJson<Json>(first);
-  if (!object.is_object()) return absl::StrCat(WhyNoJsonObject(first), ArrayHint(first));
+  if (!object.is_object()) return absl::StrCat(WhyNoJsonObject(first), LinesHint(first));
   if (!field.empty() && !object.contains(field))
     return absl::StrCat("without a field '", field, "'");
   file.kind = TextKind::kJsonl;

@@ -11,6 +11,7 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 
 namespace anyorder::data {
 namespace {
@@ -77,7 +78,7 @@ class TextParser {
     const std::string& name = options_.text_field;
     if (!record.is_object()) {
       return Bad(WhyNoJsonObject(text), "; a line must be one with a string field '", name, "'",
-                 ArrayHint(text));
+                 LinesHint(text));
     }
     const auto field = record.find(name);
     if (field == record.end())
@@ -259,11 +260,11 @@ class PieceReader {
 
 }  // namespace
 
-const char* ArrayHint(std::string_view line) {
-  const size_t first = line.find_first_not_of(" \t\r\v\f");
-  return first != std::string_view::npos && line[first] == '['
-             ? ". A JSON array is turned into lines by: jq -c '.[]' OLD.json >NEW.jsonl"
-             : "";
+const char* LinesHint(std::string_view line) {
+  line = StripSpace(line);
+  if (line.starts_with('['))
+    return ". A JSON array is turned into lines by: jq -c '.[]' OLD.json >NEW.jsonl";
+  return line == "{" ? ". JSON objects are put in a line each by: jq -c . OLD.json >NEW.jsonl" : "";
 }
 
 std::string InvalidTextAdvice(const ByteSource& source) {

@@ -99,9 +99,9 @@ struct TextReadCounts {
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress);
 
-// What messages about a faulty line end with. For a line of .jsonl that begins an array of objects,
-// how to make lines of it; "" for others.
-const char* ArrayHint(std::string_view line);
+// What messages about a faulty line end with. For a line that begins a JSON array, or an object of
+// several lines, how to make lines of it; "" for others.
+const char* LinesHint(std::string_view line);
 // For text that is not in the encoding of `source`.
 std::string InvalidTextAdvice(const ByteSource& source);
 

@@ -414,7 +414,7 @@ class ExampleFile {
     const auto record = TryParseJson<Json>(text);
     if (record.is_object()) return Read(record, line, line);
     return DataLoss(Place(line), ": ", WhyNoJsonObject(text), "; write one example per line",
-                    ArrayHint(text));
+                    LinesHint(text));
   }
 
   absl::Status OnTableLine(std::string_view text, uint64_t line) {

@@ -85,7 +85,7 @@ TEST_F(InputFilesTest, JsonOfAnObjectALineIsReadWhateverItsEnding) {
   Store("c4/list.json", "[\n]");
   Store("c4/part.json.gz", Gzip(text));
   for (const std::string& input :
-       {Store("b.json", text), Store("b.json.gz", Gzip(text)), Store("b.ndjson", text),
+       {Store("b.json", " \n" + text), Store("b.json.gz", Gzip(text)), Store("b.ndjson", text),
         Store("b.JSON.zst", Zstd(text)), folder_ + "/c4"}) {
     const std::string output = absl::StrCat(input, "-made");
     Done(RunPrepProgram(Arguments(input, output)));
