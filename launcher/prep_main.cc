@@ -157,9 +157,9 @@ int PrepareTokens(const PrepCommandLine& line) {
   if (line.json) {
     PrintJsonLine(json);
   } else {
-    absl::PrintF("token files: %d; documents: %d\ntokens: %d in %d sentences, vocabulary %d\n",
-                 summary->num_files, index.num_documents, index.num_tokens, index.num_sentences,
-                 index.vocab_size);
+    absl::PrintF("token files: %d; documents: %d\ntokens: %d in %s, vocabulary %d\n",
+                 summary->num_files, index.num_documents, index.num_tokens,
+                 Counted(index.num_sentences, "sentence"), index.vocab_size);
     absl::PrintF("special ids: %s\n", DescribeIds(index.vocab_ids));
     absl::PrintF("dataset: %s, %s, digest %s\n", prep.output,
                  Counted(static_cast<int64_t>(index.num_shards()), "shard"), index.dataset_digest);
@@ -276,15 +276,15 @@ void PrintText(const data::PrepSummary& summary, const data::PrepOptions& prep) 
                           "whose paragraphs are one document"
                         : "");
   }
-  absl::PrintF("\ntokens: %d in %d sentences, vocabulary %d\n", summary.index.num_tokens,
-               summary.index.num_sentences, summary.index.vocab_size);
+  absl::PrintF("\ntokens: %d in %s, vocabulary %d\n", summary.index.num_tokens,
+               Counted(summary.index.num_sentences, "sentence"), summary.index.vocab_size);
   if (count("long_lines_cut") > 0) absl::PrintF("long lines cut: %d\n", count("long_lines_cut"));
   if (count("invalid_utf8_replaced") > 0)
     absl::PrintF("invalid UTF-8 replaced: %d\n", count("invalid_utf8_replaced"));
   const double rate = MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds);
-  absl::PrintF("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %d workers\n",
+  absl::PrintF("text: %.1f MB in %.1f s; encoding %.2f MB/s, %.2f MB/s for each of %s\n",
                static_cast<double>(summary.text_bytes) / 1e6, summary.total_seconds, rate,
-               rate / summary.workers, summary.workers);
+               rate / summary.workers, Counted(summary.workers, "worker"));
   absl::PrintF("dataset: %s, %s, %.1f MB, digest %s\n", prep.output,
                Counted(static_cast<int64_t>(summary.index.num_shards()), "shard"),
                static_cast<double>(summary.dataset_bytes) / 1e6, summary.index.dataset_digest);
@@ -293,12 +293,12 @@ void PrintText(const data::PrepSummary& summary, const data::PrepOptions& prep) 
 // Of a part that leaves no dataset yet.
 void PrintPart(const data::PrepSummary& summary, const data::PrepOptions& prep) {
   if (prep.part == data::PrepPart::kPlan) {
-    absl::PrintF("planned: %.1f MB of text in %d units; next, in any order: --slice K/N\n",
-                 static_cast<double>(summary.text_bytes) / 1e6, summary.num_units);
+    absl::PrintF("planned: %.1f MB of text in %s; next, in any order: --slice K/N\n",
+                 static_cast<double>(summary.text_bytes) / 1e6, Counted(summary.num_units, "unit"));
     return;
   }
-  absl::PrintF("slice %d of %d: %d units, %d of them encoded now, %.2f MB/s\n", prep.slice,
-               prep.num_slices, summary.num_units, summary.units_encoded,
+  absl::PrintF("slice %d of %d: %s, %d of them encoded now, %.2f MB/s\n", prep.slice,
+               prep.num_slices, Counted(summary.num_units, "unit"), summary.units_encoded,
                MegabytesPerSecond(summary.encoded_bytes, summary.encode_seconds));
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
@@ -451,7 +452,7 @@ class Preparation {
   }
 
   absl::Status CheckSlices() const {
-    std::map<size_t, size_t> missing;  // units by slice
+    std::map<size_t, int64_t> missing;  // units by slice
     const std::vector<std::vector<size_t>> batches = Batches(AllOf(units_.size()));
     for (size_t batch = 0; batch < batches.size(); ++batch) {
       for (const size_t i : batches[batch])
@@ -462,7 +463,7 @@ class Preparation {
     std::vector<std::string> names;
     for (const auto& [slice, count] : missing) {
       if (names.size() == kMostNamed) break;
-      names.push_back(absl::StrCat(slice, " (", count, " units)"));
+      names.push_back(absl::StrCat(slice, " (", Counted(count, "unit"), ")"));
     }
     return FailedPrecondition(
         missing.size(), " of ", options_.num_slices, " slices of '", options_.output,

@@ -122,8 +122,8 @@ TEST_F(SplitPrepTest, AMergeNamesTheSlicesThatAreMissing) {
   ExpectRefused({"--merge", "3"}, 65, "3 of 3 slices of '" + output_ + "'", given);
   ExpectDone(Slice(1, 3), given);
   ExpectDone(Slice(3, 3), given);
-  ExpectRefused({"--merge", "3"}, 65,
-                "not finished: slice 2 (1 units); run --slice 2/3, then merge", given);
+  ExpectRefused({"--merge", "3"}, 65, "not finished: slice 2 (1 unit); run --slice 2/3, then merge",
+                given);
   ExpectDone(Slice(2, 3), given);
   ExpectDone({"--merge", "3"}, given);
 }
