@@ -11,6 +11,7 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
+#include "core/base/counted.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -63,8 +64,8 @@ absl::StatusOr<SaveIdentity> IdentityFromJson(const char* format, const ParsedJs
   RETURN_IF_ERROR(reader.status());
   if (id.world_size < 1 || id.world_size > kMaxRanks || id.num_nodes < 1 ||
       id.num_nodes > id.world_size) {
-    return DataLoss("was written by ", id.world_size, " ranks on ", id.num_nodes,
-                    " nodes: invalid world size");
+    return DataLoss("was written by ", Counted(id.world_size, "rank"), " on ",
+                    Counted(id.num_nodes, "node"), ": invalid world size");
   }
   return id;
 }

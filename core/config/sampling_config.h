@@ -92,7 +92,8 @@ struct SamplingConfig {
   int64_t global_stride = 0;
   int64_t passage_stride = 128;
   int64_t max_question = 64;
-  int64_t pair_specials = 4;  // no key: special tokens beside two texts, from RunConfig::Resolve
+  // Special tokens of a sequence of two texts. RunConfig::Resolve sets it; files have no such key.
+  int64_t pair_specials = 4;
 
   template <typename Self, typename Visitor>
   static void VisitFields(Self& self, Visitor& visit) {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 #include "data/dataset/stored_file.h"
@@ -177,8 +178,9 @@ absl::Status Dataset::ReadTokens(int64_t begin, int64_t end, int32_t* out) const
     if (largest < index_.vocab_size) return absl::OkStatus();
     // An id is a row of the embedding table: one outside would be read from other memory.
     const uint64_t token = static_cast<uint64_t>(begin) + at;
+    const auto first_token = static_cast<int64_t>(token % index_.shard_tokens);
     return DataLoss("'", ShardPath(token / index_.shard_tokens), "' tokens ",
-                    token % index_.shard_tokens, " to ", token % index_.shard_tokens + count - 1,
+                    RangeText(first_token, first_token + static_cast<int64_t>(count) - 1),
                     " hold id ", largest, " but the vocabulary has ", index_.vocab_size,
                     "; prepare the data again");
   };

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
@@ -282,9 +283,10 @@ absl::Status TooShort(const TextSource& text, const SamplingConfig& config, Samp
                       int64_t num_lanes) {
   const int64_t most = Sampler::MostLanes(text, config, kind, num_lanes);
   return FailedPrecondition(
-      "dataset of ", text.num_tokens(), " tokens is too short for ", num_lanes, " lanes of ",
-      StreamNeed(config, kind), " tokens each; ",
-      most == 0 ? "not one fits" : absl::StrCat("at most ", most, " lanes fit"),
+      "dataset of ", text.num_tokens(), " tokens is too short for ", Counted(num_lanes, "lane"),
+      " of ", StreamNeed(config, kind), " tokens each; ",
+      most == 0 ? "not one fits"
+                : absl::StrCat("at most ", most, most == 1 ? " lane fits" : " lanes fit"),
       ": prepare more text, or make sampling.seq_len smaller");
 }
 

@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
@@ -143,10 +144,11 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
   const int64_t most = available - warmup_batches_;
   return FailedPrecondition(
-      "held-out dataset of ", text.num_tokens(), " tokens gives each of ", options_.lanes,
-      " lanes ", available, " batches, but ", warmup_batches_, " fill the memory and ",
-      options_.batches > 0 ? options_.batches : 1, " more are to be scored; use more text, or ",
-      most > 0 ? absl::StrCat("score at most ", most, " batches (eval.batches)")
+      "held-out dataset of ", text.num_tokens(), " tokens gives each of ",
+      Counted(options_.lanes, "lane"), " ", Counted(available, "batch", "es"), ", but ",
+      warmup_batches_, " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
+      " more are to be scored; use more text, or ",
+      most > 0 ? absl::StrCat("score at most ", Counted(most, "batch", "es"), " (eval.batches)")
                : "fewer lanes (eval.batch_size)");
 }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/check.h"
+#include "core/base/counted.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/network/tensors/activations.h"
@@ -107,14 +108,14 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
     return Fits(ComputeMemoryNeed(candidate, vocab_size, ranks), room);
   });
   return ResourceExhausted(
-      "each of ", room.ranks, " ranks on this machine needs at least ",
+      "each of ", Counted(room.ranks, "rank"), " on this machine needs at least ",
       FormatBytes(need.on_device() + need.staging), " of memory (weights and optimizer ",
       FormatBytes(need.state), ", gradients ", FormatBytes(need.gradients), ", recurrence memory ",
       FormatBytes(need.recurrence), ", activations of a microbatch ", FormatBytes(need.activations),
       ", staged checkpoints ", FormatBytes(need.staging), " of the host), and the machine has ",
       FormatBytes(static_cast<double>(room.host_bytes)),
       room.device_bytes == 0 ? ""
-                             : absl::StrCat(" and ", room.devices, " GPUs of ",
+                             : absl::StrCat(" and ", Counted(room.devices, "GPU"), " of ",
                                             FormatBytes(static_cast<double>(room.device_bytes))),
       "; ",
       advice.empty() ? "no batch size is small enough: use a smaller model, or more machines"

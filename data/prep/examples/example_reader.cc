@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
@@ -301,7 +302,7 @@ class ExampleParser {
     const auto texts = record.find(name);
     if (texts == record.end()) return DataLoss("the object has no field '", name, "'");
     if (!texts->is_array() || texts->size() < least || texts->size() > most) {
-      return DataLoss("the field '", name, "' is not a list of ", least, " to ", most,
+      return DataLoss("the field '", name, "' is not a list of ", RangeText(least, most),
                       " texts; where each stands in a field of its own, pass --field ", list,
                       "=A,B,...");
     }

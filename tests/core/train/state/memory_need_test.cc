@@ -134,7 +134,7 @@ TEST(MemoryNeedTest, AGpuIsSharedByTheRanksThatItGets) {
   room.device_bytes = static_cast<int64_t>(2 * need.on_device()) + 1;
   EXPECT_TRUE(CheckMemory(config, kNumPieces, 4, room).ok());
   room.devices = 1;
-  EXPECT_THAT(CheckMemory(config, kNumPieces, 4, room), Says("and 1 GPUs of "));
+  EXPECT_THAT(CheckMemory(config, kNumPieces, 4, room), Says("and 1 GPU of "));
 }
 
 TEST(BatchThatFitsTest, IsTheLargestOfAllowedSizes) {
