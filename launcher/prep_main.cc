@@ -104,6 +104,26 @@ void WarnOfClasses(const data::ExamplePrepSummary& summary) {
   }
 }
 
+// Says which letters lost marks by --clean xlnet, and warns where they are many. Latin ones do
+// without in English, for which that cleaning was made.
+void ReportMarks(const std::map<std::string, uint64_t>& counts) {
+  constexpr absl::string_view kBare = "letters_without_marks_";
+  std::vector<std::string> scripts;
+  bool are_many = false;
+  for (const auto& [name, bare] : counts) {
+    if (!absl::StartsWith(name, kBare)) continue;
+    const std::string script = name.substr(kBare.size());
+    const uint64_t letters = counts.at("letters_" + script);
+    scripts.push_back(absl::StrCat(script, " ", bare, " of ", letters));
+    are_many |= bare > letters / (script == "Latin" ? 10 : 100);
+  }
+  if (scripts.empty()) return;
+  const std::string said =
+      absl::StrCat("letters that lost marks by --clean xlnet: ", absl::StrJoin(scripts, ", "),
+                   "; --clean accents keeps marks, --clean none text as it is written");
+  are_many ? LogWarning(said) : Log(said);
+}
+
 int PrepareExamples(const PrepCommandLine& line) {
   const data::PrepOptions& prep = line.prep;
   const auto summary = data::RunExamplePrep(
@@ -114,6 +134,7 @@ int PrepareExamples(const PrepCommandLine& line) {
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);
+  ReportMarks(summary->letters);
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
@@ -228,26 +249,6 @@ void PrintJson(const data::PrepSummary& summary) {
       {"tokenizer_digest", summary.index.tokenizer_digest},
   };
   PrintJsonLine(root);
-}
-
-// Says which letters lost marks by --clean xlnet, and warns where they are many. Latin ones do
-// without in English, for which that cleaning was made.
-void ReportMarks(const std::map<std::string, uint64_t>& counts) {
-  constexpr absl::string_view kBare = "letters_without_marks_";
-  std::vector<std::string> scripts;
-  bool are_many = false;
-  for (const auto& [name, bare] : counts) {
-    if (!absl::StartsWith(name, kBare)) continue;
-    const std::string script = name.substr(kBare.size());
-    const uint64_t letters = counts.at("letters_" + script);
-    scripts.push_back(absl::StrCat(script, " ", bare, " of ", letters));
-    are_many |= bare > letters / (script == "Latin" ? 10 : 100);
-  }
-  if (scripts.empty()) return;
-  const std::string said =
-      absl::StrCat("letters that lost marks by --clean xlnet: ", absl::StrJoin(scripts, ", "),
-                   "; --clean accents keeps marks, --clean none text as it is written");
-  are_many ? LogWarning(said) : Log(said);
 }
 
 void PrintText(const data::PrepSummary& summary, const data::PrepOptions& prep) {

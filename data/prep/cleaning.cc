@@ -138,6 +138,14 @@ std::optional<CleanMode> CleanModeNamed(std::string_view name) {
   return static_cast<CleanMode>(found - kCleanModes.begin());
 }
 
+void MarkCounts::AddTo(std::map<std::string, uint64_t>& counts) const {
+  for (size_t i = 0; i < std::size(kScripts); ++i) {
+    const std::string script = kScripts[i].second;
+    if (letters[i] > 0) counts["letters_" + script] += letters[i];
+    if (bare[i] > 0) counts["letters_without_marks_" + script] += bare[i];
+  }
+}
+
 bool IsBlank(std::string_view line) {
   for (size_t i = 0; i < line.size();) {
     if (!IsUnicodeSpace(NextCodePoint(line, i))) return false;
@@ -167,7 +175,7 @@ void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out
       if (is_capital && cleaning.letter_case == LetterCase::kUncased)
         c = static_cast<char>(c - 'A' + 'a');
     }
-    if (marks != nullptr) marks->letters[0] += letters;
+    if (marks != nullptr && cleaning.mode == CleanMode::kXlnet) marks->letters[0] += letters;
   }
   if (origins != nullptr) origins->push_back(static_cast<uint32_t>(line.size()));
 }

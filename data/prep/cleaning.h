@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,10 +48,13 @@ inline constexpr std::pair<char32_t, const char*> kScripts[] = {
 struct MarkCounts {
   uint64_t letters[std::size(kScripts)] = {};
   uint64_t bare[std::size(kScripts)] = {};
+
+  // Adds what is not 0 as "letters_Thai", say, and "letters_without_marks_Thai".
+  void AddTo(std::map<std::string, uint64_t>& counts) const;
 };
 
 // Replaces `out` by the cleaned `line`. REQUIRES: line is valid UTF-8. ASCII lines, most of English
-// text, take a path that never decodes. Adds to `marks` if it is not null.
+// text, take a path that never decodes. Where step 3 is made adds to `marks`, if not null.
 //
 // `origins`, if not null, becomes for each byte of `out` the byte of `line` at which the code point
 // begins that it was made of, then line.size(). It never decreases; code points that were dropped

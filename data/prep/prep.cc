@@ -117,14 +117,7 @@ std::map<std::string, uint64_t> Counts(const UnitCounts& totals) {
     counts[absl::StrCat("documents_", name)] = totals.verdicts.documents[i];
     counts[absl::StrCat("bytes_", name)] = totals.verdicts.bytes[i];
   }
-  const MarkCounts& marks = totals.text.marks;
-  for (size_t i = 0; i < std::size(kScripts); ++i) {
-    counts[absl::StrCat("letters_", kScripts[i].second)] += marks.letters[i];
-    counts[absl::StrCat("letters_without_marks_", kScripts[i].second)] += marks.bare[i];
-  }
-  std::erase_if(counts, [](const auto& count) {
-    return count.second == 0 && count.first.starts_with("letters_");
-  });
+  totals.text.marks.AddTo(counts);
   return counts;
 }
 

@@ -151,8 +151,7 @@ class TextParser {
   // Cleans valid `text` and passes it on unless nothing is left of it.
   absl::Status Emit(std::string_view text) {
     if (options_.verbatim) return sink_.OnSentence(text);
-    const bool drops_marks = options_.cleaning.mode == CleanMode::kXlnet;
-    CleanLine(text, options_.cleaning, cleaned_, nullptr, drops_marks ? &counts_.marks : nullptr);
+    CleanLine(text, options_.cleaning, cleaned_, nullptr, &counts_.marks);
     return cleaned_.empty() ? absl::OkStatus() : sink_.OnSentence(cleaned_);
   }
 

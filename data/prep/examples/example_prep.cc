@@ -74,6 +74,7 @@ class ExamplePreparation {
     }
     RETURN_IF_ERROR(NumberClasses());
     RETURN_IF_ERROR(Publish());
+    marks_.AddTo(summary_.letters);
     return summary_;
   }
 
@@ -153,7 +154,7 @@ class ExamplePreparation {
                              options_.inputs.size(), " are named; make a dataset of each");
     }
     OfficialReading reading(*official_, options_.inputs[0],
-                            {vocabulary_.cleaning, options_.invalid_utf8},
+                            {vocabulary_.cleaning, options_.invalid_utf8, &marks_},
                             [this](const std::string& where, const WrittenExample& example) {
                               return Add(where, example);
                             });
@@ -169,7 +170,7 @@ class ExamplePreparation {
     summary_.left_out = input.left_out;
     const ExampleReadOptions reading{options_.names,
                                      options_.table,
-                                     {vocabulary_.cleaning, options_.invalid_utf8},
+                                     {vocabulary_.cleaning, options_.invalid_utf8, &marks_},
                                      chat_ ? &*chat_ : nullptr,
                                      options_.whole_conversations,
                                      &summary_.left_out,
@@ -512,6 +513,7 @@ class ExamplePreparation {
   std::map<std::string, int32_t> tag_numbers_;  // in the order in which tags are met
   uint64_t num_parts_ = 0;
   uint64_t num_misplaced_ = 0;  // questions all of whose answers stand elsewhere
+  MarkCounts marks_;
   OriginWriter origins_;
   StreamingDigest corpus_;
   ExamplePrepSummary summary_;

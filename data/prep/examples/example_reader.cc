@@ -482,9 +482,9 @@ absl::StatusOr<std::string> WithoutNul(std::string_view text, const std::string&
 }
 
 absl::StatusOr<std::string> CleanWhole(std::string_view text, const std::string& name,
-                                       const Cleaning& cleaning) {
+                                       const ExampleCleaning& how) {
   std::string cleaned;
-  CleanLine(text, cleaning, cleaned);
+  CleanLine(text, how.cleaning, cleaned, nullptr, how.marks);
   if (IsBlank(cleaned)) return DataLoss("the field '", name, "' holds no text");
   return cleaned;
 }
@@ -556,7 +556,7 @@ absl::StatusOr<std::string> ExampleCleaning::Clean(std::string_view text,
                                                    const std::string& name) const {
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
-  return CleanWhole(whole, name, cleaning);
+  return CleanWhole(whole, name, *this);
 }
 
 absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& name,
@@ -569,7 +569,7 @@ absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& 
 absl::Status ExampleCleaning::AddPassage(std::string_view text, const std::string& name,
                                          WrittenExample& example) const {
   ASSIGN_OR_RETURN(example.passage, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
-  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, cleaning));
+  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, *this));
   example.parts.push_back(std::move(cleaned));
   return absl::OkStatus();
 }
@@ -579,7 +579,7 @@ absl::Status ExampleCleaning::AddWord(std::string_view text, const std::string& 
   ASSIGN_OR_RETURN(const std::string whole,
                    WithoutNul(text, name, kMaxSentenceBytes, invalid_utf8));
   std::string word;
-  CleanLine(whole, cleaning, word);
+  CleanLine(whole, cleaning, word, nullptr, marks);
   if (IsBlank(word))
     return DataLoss("the field '", name, "' holds no text; leave the word out, and its tag");
   if (example.parts.empty()) example.parts.emplace_back();

@@ -71,6 +71,7 @@ inline constexpr size_t kMaxPassageBytes = 1 << 20;
 struct ExampleCleaning {
   Cleaning cleaning;
   InvalidUtf8 invalid_utf8 = InvalidUtf8::kError;
+  MarkCounts* marks = nullptr;  // as for CleanLine
 
   // One cleaned line.
   absl::StatusOr<std::string> Clean(std::string_view text, const std::string& name) const;

@@ -227,6 +227,12 @@ TEST_F(ExamplePrepTest, LabelsThatMayBeMeantAsOneAreNamed) {
                                           "is a class; if they are scores, pass --label-kind"));
 }
 
+TEST_F(ExamplePrepTest, MarksThatCleaningDropsAreCounted) {
+  const std::string words = Store("t.tsv", "text\tlabel\n\u0e19\u0e49\u0e33 a\tx\nb\ty\n");
+  EXPECT_THAT(Done(Run(words, output_)).error,
+              HasSubstr("warning: letters that lost marks by --clean xlnet: Thai 1 of 2; "));
+}
+
 TEST_F(ExamplePrepTest, AnswersMustStandInTheirPassage) {
   const std::string start = "{\"question\":\"x\",\"passage\":\"y z\",\"answers\":";
   ExpectRefused("q.jsonl", start + "[{\"text\":\"z\",\"start\":1}]}",
