@@ -1,10 +1,14 @@
 // What a run that goes on from a model of Hugging Face trains unless told otherwise.
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 
 #include "core/objective/objective.h"
 #include "launcher/huggingface/exchange.h"
@@ -13,19 +17,23 @@
 namespace anyorder::launcher {
 namespace {
 
-// What the last --set with this beginning says, as "objective.name="; "" if there is none.
+// What the last --set of `key` says, without its quotes; "" if there is none.
 std::string Asked(const ImportOptions& options, absl::string_view key) {
   std::string value;
-  for (const std::string& setting : options.overrides)
-    if (absl::StartsWith(setting, key)) value = setting.substr(key.size());
+  for (const std::string& setting : options.overrides) {
+    const std::pair<std::string, std::string> said =
+        absl::StrSplit(setting, absl::MaxSplits('=', 1));
+    if (absl::StripAsciiWhitespace(said.first) == key)
+      value = absl::StrReplaceAll(said.second, {{"\"", ""}, {"'", ""}, {" ", ""}});
+  }
   return value;
 }
 
 // Weights of a class for a task go on with the task, unless another objective is asked for.
 bool GoesOnWithTask(const ImportOptions& options, const HfConfig& model) {
-  const std::string name = Asked(options, "objective.name=");
+  const std::string name = Asked(options, "objective.name");
   return model.has_task() && options.config.empty() &&
-         Asked(options, "objective.next_sentence=").empty() &&
+         Asked(options, "objective.next_sentence").empty() &&
          (name.empty() || name == model.objective.name);
 }
 
@@ -34,11 +42,11 @@ void ChooseObjective(const ImportOptions& options, const HfConfig& model, RunCon
     config.objective = model.objective;
     return config.Resolve();
   }
-  const auto asked = ObjectiveNamed(Asked(options, "objective.name="));
+  const auto asked = ObjectiveNamed(Asked(options, "objective.name"));
   if (!asked.ok()) return;
   config.objective.name = (*asked)->name;
   // As in the class for such a task: GPT's has neither.
-  const std::string task = Asked(options, "objective.task=");
+  const std::string task = Asked(options, "objective.task");
   config.objective.head_bias = !(*asked)->has(ObjectiveTraits::kCausal);
   config.objective.pooler = (*asked)->has(ObjectiveTraits::kTaskHead) &&
                             !(*asked)->has(ObjectiveTraits::kCausal) && task != "span_extraction" &&
@@ -70,7 +78,7 @@ void FitSampling(const ImportOptions& options, const ObjectiveTraits& traits, Ru
   if (Overlap(traits.keys, kBlockDiffusion) && sampling.any_order.loss_weight == LossWeight::kCart)
     sampling.any_order.loss_weight = LossWeight::kRate;
   const bool is_learned = config.model.learned_positions();
-  if (int64_t asked = 0; absl::SimpleAtoi(Asked(options, "sampling.seq_len="), &asked)) {
+  if (int64_t asked = 0; absl::SimpleAtoi(Asked(options, "sampling.seq_len"), &asked)) {
     sampling.seq_len = std::clamp<int64_t>(asked, 1, HfConfigReader::kMaxSize);
   } else if (is_learned && Overlap(traits.keys, kGlobalSlots)) {  // these stand before the text
     sampling.seq_len =

@@ -198,8 +198,14 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 }
 
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
+  ImportOptions asked = options;
+  if (!options.config.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
+    ASSIGN_OR_RETURN(const RunConfig file, ParseRunConfig(text, options.config));
+    asked.overrides.insert(asked.overrides.begin(), "objective.name=" + file.objective.name);
+  }
   ASSIGN_OR_RETURN(RunConfig config,
-                   RequestedConfig(options, ContinuedTrainingDefaults(options, model)));
+                   RequestedConfig(options, ContinuedTrainingDefaults(asked, model)));
   RETURN_IF_ERROR(CheckContradictions(options, model, config));
   return config;
 }
@@ -339,13 +345,13 @@ void PrintNext(const Import& import, const std::string& run_dir) {
   const std::string& shards = import.config.data.shards;
   // An example in place of a directory that holds something already, which is not overwritten.
   const bool is_free = !fs::exists(shards, ignored) || fs::is_empty(shards, ignored);
-  const SampleKind reads = ObjectiveNamed(import.config.objective.name).value()->sample_kind;
   const std::string output = is_free ? shards : "DATASET";
   absl::PrintF(
       "next: anyorder prep %s... %s --output %s\n"
       "      anyorder launch --run-dir %s --ranks 2%s\n",
-      reads == SampleKind::kExamples ? "--examples FILE" : "--input TEXT", run.TokenizerOption(),
-      output, run_dir, is_free ? "" : " --set data.shards=DATASET");
+      TraitsOf(import.config).sample_kind == SampleKind::kExamples ? "--examples FILE"
+                                                                   : "--input TEXT",
+      run.TokenizerOption(), output, run_dir, is_free ? "" : " --set data.shards=DATASET");
 }
 
 void PrintSummary(const Import& import, const ParameterLayout& layout, const std::string& run_dir) {

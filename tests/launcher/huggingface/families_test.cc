@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 #include "core/base/digest.h"
 #include "core/base/status.h"
@@ -314,9 +316,10 @@ TEST_F(ObjectivesTest, EveryObjectiveOfAFamilyIsImported) {
       EXPECT_EQ(absl::StrContains(said_, "prep --examples FILE..."),
                 ObjectiveNamed(objective).value()->sample_kind == SampleKind::kExamples);
       EXPECT_EQ(Export("out"), absl::OkStatus());
-      // Text of another length, too.
+      // Text of another length, too; and said as a file says it.
       const int64_t length = family == &Bd3LmFamily() ? 32 : 16;
-      settings.push_back(absl::StrCat("sampling.seq_len=", length));
+      settings[0] = absl::StrCat("objective.name = \"", objective, "\"");
+      settings.push_back(absl::StrCat("sampling.seq_len = ", length));
       EXPECT_EQ(Import(settings), absl::OkStatus());
     }
   }
@@ -336,6 +339,12 @@ TEST_P(FamilyTest, TypesThatTheObjectiveNeedsBeginAsCopies) {
   for (int64_t row = 0; row < 6; ++row)
     EXPECT_EQ(after.substr(row * kHiddenSize * 4, kHiddenSize * 4),
               before.substr(row % types * kHiddenSize * 4, kHiddenSize * 4));
+  // Also for the objective of a file.
+  const std::string file = ReadWholeFile(At("run/config.toml")).value();
+  WriteFile(At("unilm.toml"), absl::StrReplaceAll(file, {{"num_segments = 6\n", ""}}));
+  Remove({"run"});
+  EXPECT_EQ(ImportHuggingFace({At("hf"), At("run"), At("unilm.toml")}), absl::OkStatus());
+  EXPECT_EQ(ConfigOf().model.num_segments, 6);
   // As many as somebody asks for, and not fewer than there are.
   EXPECT_EQ(Import({"model.num_segments=3"}), absl::OkStatus());
   Remove({"run"});
