@@ -28,7 +28,6 @@
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/weight_transfer.h"
-#include "core/objective/objective_traits.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"

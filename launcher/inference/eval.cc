@@ -1,6 +1,7 @@
 // `anyorder eval`: how well a checkpoint predicts text that it was not trained on.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -93,7 +94,7 @@ absl::Status CheckOptions(const EvalOptions& options) {
   }
   for (const std::string& override : options.overrides) {
     // The weights are what they are: only what is asked of them may differ.
-    if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len="))
+    if (absl::StartsWith(override, "sampling.") || absl::StartsWith(override, "model.mem_len"))
       continue;
     return InvalidArgument(
         "--set ", override,
@@ -137,7 +138,9 @@ absl::Status NothingMeasured() {
 
 std::string LossWords(const LossSums& losses) {
   if (losses.targets == 0) return "";
-  return absl::StrFormat("%.4f +- %.4f nats", losses.mean(), losses.standard_error());
+  const double error = losses.standard_error();
+  return absl::StrFormat("%.4f%s nats", losses.mean(),
+                         std::isnan(error) ? "" : absl::StrFormat(" +- %.4f", error));
 }
 
 absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedModel& subject,

@@ -77,8 +77,8 @@ std::string OwnDefinition(const RunConfig& config, const Evaluator& evaluator) {
   absl::StrAppend(&text, "tokens are those of the run's vocabulary; no dropout; memory of ",
                   config.model.mem_len, " states is carried along");
   if (evaluator.warmup_batches() > 0) {
-    absl::StrAppend(&text, ", and each lane's first ", evaluator.warmup_batches(),
-                    " batches fill it and are not scored");
+    absl::StrAppend(&text, ", filled by ", Counted(evaluator.warmup_batches(), "batch", "es"),
+                    " of each lane before those that are scored");
   }
   return absl::StrCat(text, "; the standard error takes each window as one observation");
 }
@@ -290,8 +290,9 @@ void PrintEvalForPeople(const EvalJson& report) {
     return PrintTable(rows);
   }
   PrintLine("targets", NumberText(report["targets"]));
-  PrintLine("nats/token", absl::StrCat(NumberText(report["nats_per_token"]), " +- ",
-                                       NumberText(report["standard_error"])));
+  const std::string error = NumberText(report["standard_error"]);
+  PrintLine("nats/token",
+            absl::StrCat(NumberText(report["nats_per_token"]), error == "-" ? "" : " +- " + error));
   PrintLine("perplexity", NumberText(report["perplexity"]));
   PrintLine("bits/char", NumberText(report["bits_per_character"]));
   PrintLine("bits/byte", NumberText(report["bits_per_byte"]));

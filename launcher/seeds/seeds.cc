@@ -85,7 +85,7 @@ absl::Status SettleSeeds(SeedsOptions& options) {
                            "N'; name seeds with --seeds 1,2,3 and a configuration with --config");
   }
   for (const std::string& override : options.overrides) {
-    if (absl::StartsWith(override, "train.seed="))
+    if (absl::StartsWith(override, "train.seed"))
       return InvalidArgument("--set ", override, " is of one run; name the seeds with --seeds");
   }
   std::vector<int64_t> sorted = options.seeds;

@@ -93,6 +93,9 @@ assert 0 < part["tokens_scored"] < part["tokens"], part
 PYTHON
   evaluate $name/run2 >$name/table && expect_text "^backward  *reuse" $name/table && expect_text "no perplexity" $name/table
   evaluate $name/causal --data other-shards --objective causal >$name/table && expect_text "^perplexity" $name/table && expect_text "^definition " $name/table
+  # Of one segment no standard error is known.
+  evaluate $name/causal --data other-shards --objective causal --batches 1 >$name/table 2>$name/err && expect_text "^nats/token  *[0-9.]*$" $name/table
+  if grep -q "+- nan" $name/err; then fail "an error that is not known is shown"; fi
   # Older steps, and text that is not held out.
   evaluate $name/run2 --step 30 --json >$name/json && expect_text '"step": 30,' $name/json
   evaluate $name/run2 --data shards --json >$name/json 2>$name/err && expect_text '"is_training_data": true' $name/json

@@ -41,7 +41,7 @@ table)
   refused "there is no run '.*/run-seedN'; name seeds with --seeds" "${config[@]}"
   refused "eval.every is 0: runs are compared by their evaluations" "${config[@]}" --seeds 1,2
   refused "--seeds names 2 twice" "${config[@]}" "${held_out[@]}" --seeds 2,1,2
-  refused "--set train.seed=5 is of one run" "${config[@]}" "${held_out[@]}" --seeds 2 --set train.seed=5
+  refused "--set train.seed = 5 is of one run" "${config[@]}" "${held_out[@]}" --seeds 2 --set "train.seed = 5"
   refused "run-seed1: eval.metric is \"accuracy\", but an evaluation of permutation_lm has loss, " \
     "${config[@]}" "${held_out[@]}" --seeds 1 --set eval.metric=accuracy
   mkdir $name/run-seed2 && touch $name/run-seed2/precious

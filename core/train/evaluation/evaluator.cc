@@ -143,13 +143,14 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   planned_windows_ = options_.lanes * scored_batches_;
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
   const int64_t most = available - warmup_batches_;
-  return FailedPrecondition(
-      "held-out dataset of ", text.num_tokens(), " tokens gives each of ",
-      Counted(options_.lanes, "lane"), " ", Counted(available, "batch", "es"), ", but ",
-      warmup_batches_, " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
-      " more are to be scored; use more text, or ",
-      most > 0 ? absl::StrCat("score at most ", Counted(most, "batch", "es"), " (eval.batches)")
-               : "fewer lanes (eval.batch_size)");
+  return FailedPrecondition("held-out dataset of ", text.num_tokens(), " tokens gives each of ",
+                            Counted(options_.lanes, "lane"), " ", Counted(available, "batch", "es"),
+                            ", but ", warmup_batches_, " fill the memory and ",
+                            options_.batches > 0 ? options_.batches : 1,
+                            " more are to be scored; use more text, or ",
+                            most > 0 ? absl::StrCat("score at most ", Counted(most, "batch", "es"),
+                                                    " (eval.batches, or --batches)")
+                                     : "fewer lanes (eval.batch_size, or --batch-size)");
 }
 
 absl::Status Evaluator::CheckMetric(const data::Dataset& text) const {
