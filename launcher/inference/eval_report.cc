@@ -242,7 +242,9 @@ void PrintEvalForPeople(const EvalJson& report) {
                              : "themselves, not their average (--raw-weights)");
   }
   const EvalJson& data = report["data"];
-  const std::string unit = data.contains("examples") ? "examples" : "tokens";
+  const std::string unit = data.contains("sequences")  ? "sequences"
+                           : data.contains("examples") ? "examples"
+                                                       : "tokens";
   PrintLine("text",
             absl::StrCat(data["path"].get<std::string>(), ", ",
                          Grouped(data[unit + "_scored"].get<int64_t>()), " of ",

@@ -190,6 +190,11 @@ report = json.load(open(sys.argv[1]))
 whole = report["losses"][0]
 assert whole["targets"] > 0 and math.isfinite(whole["nats"]) and whole["nats"] > 0, whole
 assert report["quantity"] and report["definition"]
+# Examples that share a sequence, or are read in several, are not counted as if they were examples.
+data = report["data"]
+examples = json.load(open(data["path"] + "/dataset.json")).get("examples", {}).get("num_examples")
+assert data.get("examples", examples) == examples, data
+assert any(data.get(unit) == data.get(unit + "_scored", -1) for unit in ("tokens", "examples", "sequences")), data
 terms = report.get("loss_terms", [])
 assert all(term["targets"] > 0 and math.isfinite(term["nats"]) for term in terms), terms
 if report["objective"] == "unilmv2":

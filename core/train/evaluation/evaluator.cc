@@ -106,7 +106,7 @@ absl::Status Evaluator::PlanWhole(const data::Dataset& text) {
 
 // A window begins `advance` tokens after the one before it.
 Coverage Evaluator::CoverageOf(int64_t windows) const {
-  if (num_examples_ > 0) return {std::min(windows, num_examples_), num_examples_, "examples"};
+  if (num_examples_ > 0) return {std::min(windows, num_examples_), num_examples_, unit_};
   if (windows_ != nullptr && windows == planned_windows_) return {num_tokens_, num_tokens_};
   const int64_t directions = config_.sampling.bidirectional ? 2 : 1;
   return {std::min(num_tokens_, windows * objective_->Shape(1).advance / directions), num_tokens_};
@@ -133,6 +133,7 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                                            data::WindowUse::kAll));
   }
   num_examples_ = sampler_->num_examples();
+  if (num_examples_ > 0 && num_examples_ != text.examples()->num_examples()) unit_ = "sequences";
   if (objective_->Shape(1).has_tags && metrics::AreEntityTags(text.index().examples->classes))
     entity_tags_ = text.index().examples->classes;
   if (options_.whole) return absl::OkStatus();

@@ -45,11 +45,12 @@ struct EvaluatorOptions {
   int world_size = 1;
 };
 
-// How much of a text: tokens, each read in every direction, or labelled examples.
+// How much of a text: tokens, each read in every direction, or labelled examples, or the sequences
+// that hold several, or windows, of them.
 struct Coverage {
   int64_t scored = 0;
   int64_t of = 0;
-  const char* unit = "tokens";  // or "examples"
+  const char* unit = "tokens";  // or "examples", or "sequences"
 };
 
 class Evaluator {
@@ -116,9 +117,10 @@ class Evaluator {
   Transformer* transformer_ = nullptr;
   MemoryRing memory_;                     // of lanes_
   std::vector<std::string> entity_tags_;  // names of classes that are tags of entities, or empty
-  // The size of a dataset of labelled examples, or of their windows, each of which is scored once;
-  // else 0.
+  // The size of a dataset of labelled examples, or of the sequences that they are read in, each of
+  // which is scored once; else 0.
   int64_t num_examples_ = 0;
+  const char* unit_ = "examples";
   int64_t num_tokens_ = 0;
   int64_t planned_windows_ = 0;
   int64_t warmup_batches_ = 0;
