@@ -226,6 +226,7 @@ absl::StatusOr<int> Evaluate(EvalOptions options) {
   RETURN_IF_ERROR(ResolveObjective(options));
   RETURN_IF_ERROR(CheckOptions(options));
   const bool is_causal = options.objective == "causal";
+  options.takes_text = is_causal;
   BatchProgress progress(is_causal ? "segment" : "batch");
   ASSIGN_OR_RETURN(const SavedModel subject, OpenSubject(options));
   if (subject.is_training_data) {

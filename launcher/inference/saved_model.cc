@@ -42,8 +42,9 @@ absl::StatusOr<SavedModel> OpenSavedModel(const SavedModelOptions& options, cons
   model.config = config;
   model.data_path = data_path;
   ASSIGN_OR_RETURN(model.data, data::Dataset::Open(data_path));
-  RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
-                           absl::StrCat("'", data_path, "'")));
+  if (!options.takes_text || model.data->examples() != nullptr)
+    RETURN_IF_ERROR(Annotate(CheckTaskData(config, *model.data, TaskLabels::kMayLack),
+                             absl::StrCat("'", data_path, "'")));
   ASSIGN_OR_RETURN(model.backend, MakeRunBackend(options, config));
   ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, OpenSavedStep(options.run_dir, options.step));
   ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));

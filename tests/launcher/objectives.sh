@@ -258,6 +258,9 @@ wrong_kind() {
   expect_refused_in_a_line 65 "data.shards '$other': the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
   [ ! -e "$name/wrong/checkpoints" ] || fail "a run directory was made"
   expect_refused_in_a_line 65 "'$other': the dataset $says" "$anyorder" eval --run-dir "$name/run" --data "$other"
+  # What the model of conversations knows of plain text can be asked.
+  [ "$(setting objective name "$name/run/config.toml")" != gpt_sft ] ||
+    succeeds "$anyorder" eval --run-dir "$name/run" --data "$other" --objective causal --batches 4
   compose "$1" "$shards" train.steps=2 eval.every=1 "eval.shards=$other"
   expect_refused_in_a_line 65 "eval.shards: the dataset $says" "${command[@]}" --run-dir "$name/wrong" --ranks 1
 }
