@@ -27,6 +27,7 @@
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/evaluation/example_predictor.h"
+#include "core/train/evaluation/task_data.h"
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
 #include "data/dataset/shard_format.h"
@@ -463,6 +464,9 @@ absl::Status Predict(const PredictOptions& options) {
   if (!options.submission.empty()) {
     RETURN_IF_ERROR(CheckSubmission(TaskOf(options, model), options.data, options.submission));
   }
+  // Of tags more is said in the end.
+  if (!config.model.task.has_tags())
+    WarnOfCutExamples(config, *model.data, options.data.empty() ? "--text" : options.data);
   return PredictAll(options, model, data, typed, progress, sink);
 }
 

@@ -182,6 +182,8 @@ PYTHON
     train.global_batch_size=16 train.micro_batch_size=4 optimizer.warmup_steps=2 eval.shards=dev eval.every=50
   succeeds "$anyorder" predict run --data dev.jsonl --output said.jsonl
   succeeds "$anyorder" predict run --text "good good fair good"
+  "$anyorder" predict run --text "$(printf 'good %.0s' {1..40})" >out 2>err || fail "a long text: $(cat err)"
+  expect_text "1 of 1 examples of '--text' are longer than sampling.seq_len=32 and are cut: " err
   local gold pearson
   for gold in dev.jsonl dev; do
     pearson=$(metric pearson --gold $gold --predictions said.jsonl) || exit 1

@@ -18,6 +18,20 @@ absl::Status Refuse(const std::string& what, const std::string& instead) {
   return FailedPrecondition("the dataset ", what, "; ", instead);
 }
 
+// Tokens of the sequences that an example is read in, with special ones, or the <eod> that ends a
+// target. Each choice is read with the context.
+std::vector<int64_t> SequenceLengths(const InputLayout& layout, ExampleTask task,
+                                     const std::vector<int64_t>& parts) {
+  if (task == ExampleTask::kMultipleChoice) {
+    std::vector<int64_t> lengths(parts.begin() + 1, parts.end());
+    for (int64_t& length : lengths) length += parts[0] + NumSpecials(layout.Of(2));
+    return lengths;
+  }
+  const bool is_written = task == ExampleTask::kGeneration;
+  const int64_t specials = NumSpecials(layout.Of(is_written ? 2 : std::ssize(parts)));
+  return {std::accumulate(parts.begin(), parts.end(), std::max<int64_t>(is_written, specials))};
+}
+
 }  // namespace
 
 std::string LackingToken(const RunConfig& config, const data::VocabIds& ids) {
@@ -114,17 +128,18 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
 void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
                        const std::string& path) {
   const data::StoredExamples* examples = dataset.examples();
-  if (examples == nullptr || examples->task() != ExampleTask::kGeneration) return;
-  // Special tokens of a sequence, or the <eod> that ends one.
-  const int64_t added = std::max<int64_t>(1, NumSpecials(TraitsOf(config).layout.Of(2)));
+  if (examples == nullptr || examples->task() == ExampleTask::kSpans) return;
   const int64_t seq_len = config.sampling.seq_len;
   int64_t cut = 0, lost = 0, tokens = 0;
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
-    const std::vector<int64_t> lengths = examples->Outline(i)->lengths;
-    const int64_t length = std::accumulate(lengths.begin(), lengths.end(), added);
-    tokens += length;
-    lost += std::max<int64_t>(0, length - seq_len);
-    cut += length > seq_len ? 1 : 0;
+    int64_t over = 0;
+    for (const int64_t length : SequenceLengths(TraitsOf(config).layout, examples->task(),
+                                                examples->Outline(i)->lengths)) {
+      tokens += length;
+      over += std::max<int64_t>(0, length - seq_len);
+    }
+    lost += over;
+    cut += over > 0 ? 1 : 0;
   }
   if (cut == 0) return;
   LogWarning(absl::StrCat(cut, " of ", examples->num_examples(), " examples of '", path,

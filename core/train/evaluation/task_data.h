@@ -26,8 +26,8 @@ std::string LackingToken(const RunConfig& config, const data::VocabIds& ids);
 absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset,
                            TaskLabels labels);
 
-// Warns where sampling.seq_len cuts examples of generation: how many of `path`, and how many of
-// their tokens, with those that the objective adds, are not read.
+// Warns where sampling.seq_len cuts examples: how many of `path`, and how many of their tokens,
+// with those that the objective adds, are not read. Passages are read in windows instead.
 void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
                        const std::string& path);
 

@@ -175,7 +175,7 @@ std::string NoteOfBest(const ckpt::Checkpoint& newest) {
   return absl::StrCat("step ", newest.step(), ", the newest, is taken; the best ", best.metric,
                       ", ", LossText(best.value), ", was after step ", best.step, ": ",
                       std::filesystem::exists(path, error)
-                          ? absl::StrCat("--step best, or '", path.string(), "'")
+                          ? absl::StrCat("--step best, or as train.init_from '", path.string(), "'")
                           : "it was not kept (checkpoint.keep_best = true keeps it)");
 }
 

@@ -234,6 +234,14 @@ class TaskDataTest : public data::TextFolderTest {
     EXPECT_TRUE(opened.ok()) << opened.status();
     return CheckTaskData(config, **opened, labels);
   }
+  // What a start says of examples that do not fit.
+  std::string ToldOfCuts(RunConfig config, int64_t seq_len) const {
+    const auto opened = data::Dataset::Open(folder_);
+    config.sampling.seq_len = seq_len;
+    ::testing::internal::CaptureStderr();
+    WarnOfCutExamples(config, **opened, "chats");
+    return ::testing::internal::GetCapturedStderr();
+  }
 };
 
 TEST_F(TaskDataTest, DatasetsOfAnotherTaskOrWithoutLabelsAreRefused) {
@@ -305,21 +313,33 @@ TEST_F(TaskDataTest, ConversationsAreForObjectivesThatLearnAllTheirAnswers) {
                     "answer an example; prepare it without --whole-conversations"));
   // With an <eod> 17 slots, of which 16 are read.
   config.objective.name = "gpt_sft";
-  const auto opened = data::Dataset::Open(folder_);
-  const auto told = [&](int64_t seq_len) {
-    config.sampling.seq_len = seq_len;
-    ::testing::internal::CaptureStderr();
-    WarnOfCutExamples(config, **opened, "chats");
-    return ::testing::internal::GetCapturedStderr();
-  };
   const auto count = std::ssize(whole);
   const int64_t long_ones = std::ssize(whole.back()) == 4 ? count : count - 1;
   const int64_t tokens = 17 * long_ones + 9 * (count - long_ones);
-  EXPECT_EQ(told(17), "");
-  EXPECT_THAT(told(16),
+  EXPECT_EQ(ToldOfCuts(config, 17), "");
+  EXPECT_THAT(ToldOfCuts(config, 16),
               ::testing::HasSubstr(absl::StrCat(
                   long_ones, " of ", count, " examples of 'chats' are longer than ",
                   "sampling.seq_len=16 and are cut: ", long_ones, " of ", tokens, " tokens")));
+}
+
+// 24 pairs of 8 tokens, with <s>, <sep> and <cls>.
+TEST_F(TaskDataTest, ExamplesOfClassesThatAreCutAreCounted) {
+  RunConfig config = Classifier();
+  data::TestExamples::Pairs(200).AddTo(folder_);
+  EXPECT_EQ(ToldOfCuts(config, 11), "");
+  EXPECT_THAT(ToldOfCuts(config, 10),
+              ::testing::HasSubstr("24 of 24 examples of 'chats' are longer "
+                                   "than sampling.seq_len=10 and are cut: "
+                                   "24 of 264 tokens are not read"));
+  // Each choice is read with the context.
+  data::TestExamples choices;
+  choices.task = ExampleTask::kMultipleChoice;
+  choices.examples = {{{0, 4}, {4, 2}, {6, 8}}};
+  choices.labels = {1};
+  choices.AddTo(folder_);
+  EXPECT_EQ(ToldOfCuts(config, 15), "");
+  EXPECT_THAT(ToldOfCuts(config, 12), ::testing::HasSubstr("are cut: 3 of 24 tokens are not read"));
 }
 
 TEST_F(TaskDataTest, TextForExamplesAndExamplesForTextAreRefused) {
