@@ -480,12 +480,17 @@ class ExamplePreparation {
         at += length;
         ++part;
       }
-      summary_.longest = std::max(summary_.longest, at - example_begin);
+      uint64_t length = at - example_begin, texts = example.parts.size();
+      if (entry.task == ExampleTask::kMultipleChoice) {  // each is read with the context
+        texts = 2;
+        length = 0;
+        for (size_t choice = 1; choice < example.parts.size(); ++choice)
+          length = std::max(length, example.parts[0].size() + example.parts[choice].size());
+      }
+      summary_.longest = std::max(summary_.longest, length);
       for (auto& [most, count] : summary_.num_longer)
-        count += at - example_begin + MostSpecialTokens(summary_.task, example.parts.size()) > most
-                     ? 1
-                     : 0;
-      summary_.most_parts = std::max<uint64_t>(summary_.most_parts, example.parts.size());
+        count += length + MostSpecialTokens(summary_.task, texts) > most ? 1 : 0;
+      summary_.most_parts = std::max(summary_.most_parts, texts);
       RETURN_IF_ERROR(shards.EndDocument());
       ++at;  // its <eod>
     }

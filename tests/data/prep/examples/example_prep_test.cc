@@ -8,6 +8,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+
 #include "data/dataset/dataset.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
@@ -66,6 +68,14 @@ TEST_F(ExamplePrepTest, TellsHowManyTextsALengthCuts) {
               HasSubstr("to train on it: --set sampling.seq_len=N --set objective.num_classes=2\n"
                         "N tokens, at most the model's max_positions; longer texts are cut: none "
                         "with 513, 3 of 5 with 128, 1 of 5 with 512\n"));
+  // Each choice is read with the context alone.
+  std::string text = "\"it";
+  for (int i = 1; i < 20; ++i) text += " it";
+  text += '"';
+  const std::string question = absl::StrCat("{\"context\":", text, ",\"choices\":[", text, ",",
+                                            text, ",", text, "],\"label\":1}");
+  EXPECT_THAT(Done(Run(Store("c.jsonl", question), folder_ + "/choices")).out,
+              HasSubstr("longer texts are cut: none with 124\n"));
 }
 
 TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
