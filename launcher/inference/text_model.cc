@@ -21,9 +21,11 @@ absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
                    data::ReadVocabularyOf(path, saved.tokenizer_digest));
   const std::string digest = vocabulary.Digest();
   if (digest == saved.tokenizer_digest) return vocabulary;
-  return FailedPrecondition("'", vocabulary.path, "' is vocabulary ", digest,
-                            ", but the run was trained with ", saved.tokenizer_digest,
-                            "; give its training data, or their tokenizer, with --vocab");
+  return FailedPrecondition(
+      "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",
+      saved.tokenizer_digest,
+      "; give its training data with --vocab, or their tokenizer if these declare nothing "
+      "besides");
 }
 
 // The run's vocabulary. The user names it; or it lies beside the imported weights of the run, or of

@@ -95,8 +95,8 @@ class ExampleParser {
     if (record.contains(NameOf("prompt"))) return ReadPrompt(record, example);
     if (record.contains(NameOf("messages"))) {
       return DataLoss("the field '", NameOf("messages"),
-                      "' is a conversation; say how it is written: --chat-template llada, chatml, "
-                      "tokenizer or TEXT");
+                      "' is a conversation, for models that generate; say how it is written with "
+                      "`anyorder prep --chat-template`: llada, chatml, tokenizer or TEXT");
     }
     std::vector<std::string> found;
     for (const auto& [name, value] : record.items()) {
