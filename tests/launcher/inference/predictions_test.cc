@@ -144,6 +144,8 @@ TEST_F(PredictionsTest, WhatCannotBeReadIsRefusedWithItsLine) {
   ExpectRefused(good + "{\"example\":2,\"score\":\"a\"}", "bad:2: 'score' is not a finite number");
   ExpectRefused(good + "{\"example\":2,\"answers\":[{\"text\":\"a\"}]}",
                 "bad:2: an answer has no 'text' or no 'log_probability'");
+  ExpectRefused(good + R"({"example":2,"answers":[{"text":"a","log_probability":0,"end":"x"}]})",
+                "bad:2: 'end' of an answer is not a whole number");
   ExpectRefused("index\tprediction\n1\n", "bad:2: a row has two cells");
   ExpectRefused("index\tprediction\n1\ta\n1\ta\n", "bad:3: example '1' was predicted before");
   ExpectRefused("id\tprediction\nx\tentailment\n", "bad:2: the choice 'entailment' is not a letter",
