@@ -68,13 +68,12 @@ std::string DescribeIds(const data::VocabIds& ids) {
 // What a configuration that trains on the examples must say of them.
 void PrintSettings(const data::ExamplePrepSummary& summary) {
   const size_t num_outputs = summary.has_scores ? 1 : summary.classes.size();
-  const uint64_t longest =
-      summary.longest + data::MostSpecialTokens(summary.task, summary.most_parts);
+  const uint64_t added = data::MostSpecialTokens(summary.task, summary.most_parts);
   absl::PrintF(
       "to train on it: --set sampling.seq_len=N%s\nN tokens, at most the model's "
-      "max_positions; longer texts are %s: none with %d",
-      num_outputs > 0 ? absl::StrCat(" --set objective.num_classes=", num_outputs) : "",
-      summary.task == ExampleTask::kSpans ? "read in windows" : "cut", longest);
+      "max_positions; longer texts, with up to %d special tokens, are %s: none with %d",
+      num_outputs > 0 ? absl::StrCat(" --set objective.num_classes=", num_outputs) : "", added,
+      summary.task == ExampleTask::kSpans ? "read in windows" : "cut", summary.longest + added);
   for (const auto& [most, count] : summary.num_longer)
     if (count > 0) absl::PrintF(", %d of %d with %d", count, summary.num_examples, most);
   absl::PrintF("\n");

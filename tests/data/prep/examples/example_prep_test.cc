@@ -64,10 +64,11 @@ TEST_F(ExamplePrepTest, TellsHowManyTextsALengthCuts) {
     lines += "{\"text\":\"" + text + "\",\"label\":\"" + (words % 2 == 0 ? "a" : "b") + "\"}\n";
   }
   const ProgramResult result = Done(Run(Store("a.jsonl", lines), output_));
-  EXPECT_THAT(result.out,
-              HasSubstr("to train on it: --set sampling.seq_len=N --set objective.num_classes=2\n"
-                        "N tokens, at most the model's max_positions; longer texts are cut: none "
-                        "with 513, 3 of 5 with 128, 1 of 5 with 512\n"));
+  EXPECT_THAT(
+      result.out,
+      HasSubstr("to train on it: --set sampling.seq_len=N --set objective.num_classes=2\n"
+                "N tokens, at most the model's max_positions; longer texts, with up to 3 special "
+                "tokens, are cut: none with 513, 3 of 5 with 128, 1 of 5 with 512\n"));
   // Each choice is read with the context alone.
   std::string text = "\"it";
   for (int i = 1; i < 20; ++i) text += " it";
@@ -75,7 +76,7 @@ TEST_F(ExamplePrepTest, TellsHowManyTextsALengthCuts) {
   const std::string question = absl::StrCat("{\"context\":", text, ",\"choices\":[", text, ",",
                                             text, ",", text, "],\"label\":1}");
   EXPECT_THAT(Done(Run(Store("c.jsonl", question), folder_ + "/choices")).out,
-              HasSubstr("longer texts are cut: none with 124\n"));
+              HasSubstr("longer texts, with up to 4 special tokens, are cut: none with 124\n"));
 }
 
 TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
