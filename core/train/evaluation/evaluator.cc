@@ -293,10 +293,11 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
   const char* const flag =
       training.tokenizer.file == data::kTokenizerFile ? "--vocab" : "--tokenizer";
   if (index.tokenizer_digest != training.tokenizer_digest) {
-    return FailedPrecondition("eval.shards '", config.eval.shards, "' was made by tokenizer ",
-                              index.tokenizer_digest, ", but data.shards by ",
-                              training.tokenizer_digest, "; prepare it with that of the training ",
-                              "data: anyorder prep ", flag, " '", config.data.shards, "'");
+    return FailedPrecondition("eval.shards '", config.eval.shards,
+                              "' was made by tokenizer (and cleaning) ", index.tokenizer_digest,
+                              ", but data.shards by ", training.tokenizer_digest,
+                              "; prepare it with that of the training ", "data: anyorder prep ",
+                              flag, " '", config.data.shards, "'");
   }
   // Two directories may hold the same tokenizer.json and declare different masks in other files.
   if (index.vocab_ids != training.vocab_ids || index.vocab_size != training.vocab_size) {

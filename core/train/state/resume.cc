@@ -236,14 +236,14 @@ absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
   // Of imported weights the tokenizer's file is known, not what was declared besides.
   const bool is_of_file = is_imported && saved.tokenizer_digest == dataset.tokenizer.digest;
   if (saved.tokenizer_digest != dataset.tokenizer_digest && !is_of_file) {
-    return FailedPrecondition(is_imported ? "the imported weights need tokenizer "
-                                          : "the checkpoint was trained with tokenizer ",
-                              saved.tokenizer_digest, " but ", config.data.shards,
-                              " was made with ", dataset.tokenizer_digest,
-                              is_imported
-                                  ? "; make the dataset with the run's own: anyorder prep --vocab "
-                                    "RUN-DIR/spiece.model, or --tokenizer RUN-DIR/import"
-                                  : "; point data.shards at the run's own dataset");
+    return FailedPrecondition(
+        is_imported ? "the imported weights need tokenizer (and cleaning) "
+                    : "the checkpoint was trained with tokenizer (and cleaning) ",
+        saved.tokenizer_digest, " but ", config.data.shards, " was made with ",
+        dataset.tokenizer_digest,
+        is_imported ? "; make the dataset with the run's own: anyorder prep --vocab "
+                      "RUN-DIR/spiece.model, or --tokenizer RUN-DIR/import"
+                    : "; point data.shards at the run's own dataset");
   }
   if (!is_imported && saved.dataset_digest != dataset.dataset_digest) {
     return FailedPrecondition("the checkpoint was trained on dataset ", saved.dataset_digest,

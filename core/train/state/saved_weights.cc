@@ -159,7 +159,7 @@ absl::Status CheckFitsText(const TrainMetadata& saved, const RunConfig& config,
   RETURN_IF_ERROR(CheckFitsConfig(saved, config));
   if (IsOfTokenizer(saved, text)) return absl::OkStatus();
   return FailedPrecondition(
-      "the held-out text was made by tokenizer ", text.tokenizer_digest,
+      "the held-out text was made by tokenizer (and cleaning) ", text.tokenizer_digest,
       ", but the run was trained with ", saved.tokenizer_digest,
       "; prepare it with `anyorder prep --vocab DATASET`, or --tokenizer, the training data's");
 }
@@ -197,8 +197,9 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
   const absl::StatusOr<TrainMetadata> saved = ParseMetadata(checkpoint->metadata_json());
   RETURN_IF_ERROR(Annotate(saved.status(), context));
   if (!IsOfTokenizer(*saved, text)) {
-    return FailedPrecondition(context, " was trained with tokenizer ", saved->tokenizer_digest,
-                              " but ", config.data.shards, " was made with ", text.tokenizer_digest,
+    return FailedPrecondition(context, " was trained with tokenizer (and cleaning) ",
+                              saved->tokenizer_digest, " but ", config.data.shards,
+                              " was made with ", text.tokenizer_digest,
                               "; prepare the data with --vocab or --tokenizer of its own data");
   }
   const absl::StatusOr<RunConfig> before = ParseRunConfig(saved->config_text, "checkpoint");
