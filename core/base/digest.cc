@@ -4,7 +4,8 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <cstdio>
+
+#include "absl/strings/str_cat.h"
 
 namespace anyorder {
 namespace {
@@ -14,10 +15,7 @@ Digest128 FromXxh(XXH128_hash_t hash) { return {hash.low64, hash.high64}; }
 }  // namespace
 
 std::string Digest128::Hex() const {
-  char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(hi),
-                static_cast<unsigned long long>(lo));
-  return text;
+  return absl::StrCat(absl::Hex(hi, absl::kZeroPad16), absl::Hex(lo, absl::kZeroPad16));
 }
 
 Digest128 DigestOf(absl::string_view bytes) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cstring>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -22,9 +21,7 @@ static_assert(std::endian::native == std::endian::little, "records are little-en
 
 template <typename T>
 void AppendRaw(std::string& out, T value) {
-  char bytes[sizeof(T)];
-  std::memcpy(bytes, &value, sizeof(T));
-  out.append(bytes, sizeof(T));
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 
 // TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays

@@ -245,9 +245,11 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std
                             RunConfig& config) {
   // Where each fault came from: one that appears with an override is blamed on that.
   std::map<std::string, std::string> origins;
+  std::vector<std::string> faults;
   const auto blame = [&](const std::string& newest) {
+    faults = config.Validate().faults();
     std::map<std::string, std::string> now;
-    for (const std::string& fault : config.Validate().faults())
+    for (const std::string& fault : faults)
       now[fault] = origins.count(fault) > 0 ? origins[fault] : newest;
     origins = std::move(now);
   };
@@ -256,13 +258,13 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std
     RETURN_IF_ERROR(ApplyOverride(assignment, config));
     blame(absl::StrCat("--set ", assignment));
   }
-  FaultList faults;
+  FaultList list;
   std::string last;
-  for (const std::string& fault : config.Validate().faults()) {
+  for (const std::string& fault : faults) {
     const bool goes_on = std::exchange(last, origins[fault]) == origins[fault];
-    faults.Add(goes_on ? fault : absl::StrCat(last, ": ", fault));
+    list.Add(goes_on ? fault : absl::StrCat(last, ": ", fault));
   }
-  return faults.ToStatus();
+  return list.ToStatus();
 }
 
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/crc32c.h"
 #include "core/base/json_members.h"
@@ -169,17 +170,14 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   const absl::StatusOr<std::string> whole = ReadWholeFile(path);
   if (absl::IsNotFound(whole.status())) return records;
   RETURN_IF_ERROR(whole.status());
-  const std::string& text = *whole;
-  int64_t number = 1;
-  size_t begin = 0;
-  for (size_t end = text.find('\n'); end != std::string::npos; end = text.find('\n', begin)) {
-    const std::string place = absl::StrCat(path, ":", number++);
+  std::vector<absl::string_view> lines = absl::StrSplit(*whole, '\n');
+  lines.pop_back();  // what follows the last newline: nothing, or a torn line
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string place = absl::StrCat(path, ":", i + 1);
     absl::string_view fragment;
-    const absl::StatusOr<absl::string_view> line =
-        FindRecord(absl::string_view(text).substr(begin, end - begin), &fragment);
+    const absl::StatusOr<absl::string_view> line = FindRecord(lines[i], &fragment);
     if (!line.ok()) return Annotate(line.status(), place);
     if (!fragment.empty()) WarnOfFragment(place);
-    begin = end + 1;
     if (line->empty()) continue;
     absl::StatusOr<std::optional<LedgerRecord>> record = ParseRecord(*line);
     if (!record.ok()) return Annotate(record.status(), place);

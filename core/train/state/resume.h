@@ -109,12 +109,8 @@ absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
 // The part about the configuration.
 absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config);
 
-// A rollback is a line in the ledger: the run ends, the next start goes on from the newest
-// checkpoint as after any other end, finds the line and holds the bad steps back when they come
-// again. So it survives whatever happens in between.
-
-// What the rollbacks of the run so far hold back. Collective: rank 0 reads, and all ranks get the
-// same.
+// What the rollbacks of the run so far, lines of the ledger, hold back. Collective: rank 0 reads,
+// and all ranks get the same.
 absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
                                                            dist::Communicator& communicator);
 
