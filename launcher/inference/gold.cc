@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <unordered_map>
 #include <utility>
@@ -91,11 +90,6 @@ std::string KeyOf(const Prediction& prediction, bool is_by_number) {
   return is_by_number ? absl::StrCat(prediction.number) : prediction.id;
 }
 
-bool IsDataset(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(absl::StrCat(path, "/", data::kIndexFile), ignored);
-}
-
 }  // namespace
 
 LabelKind Gold::label_kind() const {
@@ -111,7 +105,7 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
                               const FieldOptions& fields) {
   Gold gold{.path = path, .task = task};
   const data::OfficialTask& official = data::OfficialTaskOrNone(task);
-  if (IsDataset(path)) {
+  if (data::CheckIsDataset("--gold", path).ok()) {
     RETURN_IF_ERROR(ReadDataset(task, gold));
   } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
     RETURN_IF_ERROR(

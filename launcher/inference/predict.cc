@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -456,8 +455,7 @@ absl::Status Predict(const PredictOptions& options) {
   ASSIGN_OR_RETURN(const ScratchFolder scratch, ScratchFolder::Make("anyorder-texts"));
   ASSIGN_OR_RETURN(const std::vector<Texts> typed, TypedExamples(options.texts));
   std::string data = options.data;  // or a dataset made of it
-  std::error_code ignored;
-  if (!std::filesystem::exists(absl::StrCat(data, "/", data::kIndexFile), ignored)) {
+  if (!data::CheckIsDataset("--data", data).ok()) {
     ASSIGN_OR_RETURN(data, PrepareExamples(options, typed, config, scratch));
   }
   ASSIGN_OR_RETURN(const SavedModel model, OpenSavedModel(options, config, data));

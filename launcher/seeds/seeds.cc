@@ -127,7 +127,10 @@ class Seeds {
     bool is_as_wanted = is_there;
     // Words after -- may allow what is refused without them; the launch itself decides.
     if (!is_there || (options_.names_settings() && options_.launch.empty())) {
-      ASSIGN_OR_RETURN(RunConfig wanted, ResolveStart(Request(run)));
+      ASSIGN_OR_RETURN(RunConfig wanted, ResolveStart({.config = options_.config,
+                                                       .run_dir = run.run_dir,
+                                                       .ranks = options_.ranks.value_or(1),
+                                                       .overrides = Overrides(run)}));
       // A pinned checkpoint of the run that is named.
       if (is_there) wanted.train.init_from = config.train.init_from;
       is_as_wanted = is_there && wanted.ToText() == config.ToText();
@@ -161,15 +164,6 @@ class Seeds {
       if (exit_status == kExitDone) exit_status = run.exit_status;
     }
     return exit_status;
-  }
-
-  StartRequest Request(const SeedRun& run) const {
-    StartRequest request;
-    request.config = options_.config;
-    request.run_dir = run.run_dir;
-    request.ranks = options_.ranks.value_or(1);
-    request.overrides = Overrides(run);
-    return request;
   }
 
   std::vector<std::string> Overrides(const SeedRun& run) const {

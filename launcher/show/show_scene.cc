@@ -206,14 +206,6 @@ absl::StatusOr<std::vector<int32_t>> ParseOrder(const std::string& order) {
   return positions;
 }
 
-// One part of `length` slots, all of them targets, without memory.
-void ScaleToOrder(int64_t length, RunConfig& config) {
-  config.sampling.seq_len = length;
-  config.sampling.reuse_len = length;
-  config.sampling.num_predict = length;
-  config.model.mem_len = 0;
-}
-
 // What the sampler would hand over if it had drawn that order.
 TextSample SampleOfOrder(const std::vector<int32_t>& order, std::vector<int32_t> tokens) {
   TextSample sample;
@@ -286,8 +278,10 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
                              ObjectivesThat(TakesOrder));
     }
     ASSIGN_OR_RETURN(const std::vector<int32_t> order, ParseOrder(options.orders.front()));
-    ScaleToOrder(std::ssize(order), config);
-    if (options.memory >= 0) config.model.mem_len = options.memory;
+    // One part, all slots of it targets.
+    SamplingConfig& sampling = config.sampling;
+    sampling.seq_len = sampling.reuse_len = sampling.num_predict = std::ssize(order);
+    config.model.mem_len = std::max<int64_t>(options.memory, 0);
     return config;
   }
   const bool own_length = !options.config.empty() || !options.run_dir.empty();

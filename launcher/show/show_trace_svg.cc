@@ -101,18 +101,13 @@ class TraceDocument {
     const std::vector<TracePlace> places = PlaceTokens(tokens_, widths, kSpace, kTextWidth);
     for (size_t i = 0; i < tokens_.size(); ++i) {
       const double y = y_ + kLine * static_cast<double>(places[i].line);
-      if (tokens_[i].written == nullptr)
-        DrawPlain(tokens_[i], kEdge + places[i].x, y);
-      else
-        DrawBox(tokens_[i], kEdge + places[i].x, y, widths[i] - kJoint);
+      const double x = kEdge + places[i].x;
+      if (tokens_[i].written != nullptr)
+        DrawBox(tokens_[i], x, y, widths[i] - kJoint);
+      else if (!tokens_[i].text.empty())
+        Text(x, y + 16, 14, "w", tokens_[i].text);
     }
     if (!places.empty()) y_ += kLine * static_cast<double>(places.back().line + 1);
-  }
-
-  void DrawPlain(const TraceToken& token, double x, double y) {
-    if (token.text.empty()) return;
-    absl::StrAppend(&body_, "<text class=\"w\" x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y + 16),
-                    "\">", XmlEscaped(token.text), "</text>\n");
   }
 
   void DrawBox(const TraceToken& token, double x, double y, double width) {

@@ -66,13 +66,10 @@ absl::Status PrepSubmission::Compose() {
       OurOption("--open-mode", "append", ""),
       OurOption("--requeue", "",
                 "A lost node, or a job of higher priority, costs the units being encoded:")};
-  std::vector<std::string> notes;
-  const std::string head = ScriptHead(ours, users_, &notes);
-  for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   text_ = FillScript(
       kPrepScript, {{"TASKS", absl::StrCat(job_.tasks)},
                     {"OUTPUT", ShellQuote(output)},
-                    {"SBATCH_LINES", head},
+                    {"SBATCH_LINES", ScriptHead(ours, users_)},
                     {"DIRECTORY", ShellQuote(directory_)},
                     {"CHECK_ENVIRONMENT", kCheckEnvironment},
                     {"PROGRAM", ShellQuote(ProgramDirectory() + "/anyorder-prep")},

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -121,16 +122,17 @@ bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name)
                      [name](const SbatchOption& option) { return option.name == name; });
 }
 
+void Note(absl::string_view words) { absl::FPrintF(stderr, "note: %s\n", words); }
+
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
-                       const std::vector<SbatchOption>& users, std::vector<std::string>* notes) {
+                       const std::vector<SbatchOption>& users) {
   std::string head;
   for (const SbatchOption& option : ours) {
     const auto wins = std::find_if(users.begin(), users.end(), [&](const SbatchOption& user) {
       return user.name == option.name;
     });
     if (wins != users.end()) {
-      notes->push_back(
-          absl::StrCat("'", wins->text, "' after -- replaces '", option.text, "' in the script"));
+      Note(absl::StrCat("'", wins->text, "' after -- replaces '", option.text, "' in the script"));
       continue;
     }
     if (!option.why.empty()) absl::StrAppend(&head, "# ", option.why, "\n");
@@ -140,7 +142,7 @@ std::string ScriptHead(const std::vector<SbatchOption>& ours,
   for (const SbatchOption& option : users) absl::StrAppend(&head, "#SBATCH ", option.text, "\n");
   for (char** variable = environ; *variable != nullptr; ++variable) {
     if (absl::StartsWith(*variable, "SBATCH_"))
-      notes->push_back(absl::StrCat(
+      Note(absl::StrCat(
           *variable,
           " in the environment replaces what the script says; unset it if you do not mean it"));
   }

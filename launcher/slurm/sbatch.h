@@ -31,11 +31,13 @@ absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std
 
 bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name);
 
-// #SBATCH lines: ours without those that the user gives, too, then the user's. Each that the user
-// wins is a line of `notes`; so is each SBATCH_* variable of the environment, which would win over
-// both.
+// Says "note: WORDS" on stderr.
+void Note(absl::string_view words);
+
+// #SBATCH lines: ours without those that the user gives, too, then the user's. Notes each that the
+// user wins, and each SBATCH_* variable of the environment, which would win over both.
 std::string ScriptHead(const std::vector<SbatchOption>& ours,
-                       const std::vector<SbatchOption>& users, std::vector<std::string>* notes);
+                       const std::vector<SbatchOption>& users);
 
 // slurm/train.sbatch.in, prep.sbatch.in and check_environment.sh, which CMakeLists.txt builds into
 // the programs.

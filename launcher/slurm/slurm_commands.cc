@@ -76,6 +76,26 @@ std::string PmixPlugin(absl::string_view srun_list) {
   return best;
 }
 
+// NotFound if Slurm knows no such job (any more); Unavailable, with why, if it does not answer
+// before the deadline or cannot be asked here.
+absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline) {
+  // Times in the format that is parsed here, whatever the user's environment asks for.
+  ASSIGN_OR_RETURN(const CapturedOutput answer, RunCaptured({"env", "-u", "SLURM_TIME_FORMAT",
+                                                             "scontrol", "-o", "show", "job", id},
+                                                            deadline));
+  if (answer.is_late)
+    return absl::UnavailableError("scontrol gave no answer in time; is slurmctld up?");
+  if (answer.exit_status == kProgramNotFound)
+    return absl::UnavailableError("there is no scontrol on this machine; ask on a login node");
+  const std::string line(absl::StripAsciiWhitespace(answer.text.substr(0, answer.text.find('\n'))));
+  if (answer.exit_status == 0) return ParseSlurmJob(line);
+  if (absl::StrContains(answer.text, "Invalid job id")) return NotFound("Slurm knows no job ", id);
+  absl::string_view why = line;
+  absl::ConsumePrefix(&why, "scontrol: ");
+  absl::ConsumePrefix(&why, "error: ");
+  return Unavailable("Slurm cannot be asked here: ", why);
+}
+
 }  // namespace
 
 bool SlurmJob::IsQueued() const {
@@ -95,24 +115,6 @@ bool SlurmJob::HasEnded(int64_t restart) const {
     if (state == ended) return true;
   }
   return false;
-}
-
-absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline) {
-  // Times in the format that is parsed here, whatever the user's environment asks for.
-  ASSIGN_OR_RETURN(const CapturedOutput answer, RunCaptured({"env", "-u", "SLURM_TIME_FORMAT",
-                                                             "scontrol", "-o", "show", "job", id},
-                                                            deadline));
-  if (answer.is_late)
-    return absl::UnavailableError("scontrol gave no answer in time; is slurmctld up?");
-  if (answer.exit_status == kProgramNotFound)
-    return absl::UnavailableError("there is no scontrol on this machine; ask on a login node");
-  const std::string line(absl::StripAsciiWhitespace(answer.text.substr(0, answer.text.find('\n'))));
-  if (answer.exit_status == 0) return ParseSlurmJob(line);
-  if (absl::StrContains(answer.text, "Invalid job id")) return NotFound("Slurm knows no job ", id);
-  absl::string_view why = line;
-  absl::ConsumePrefix(&why, "scontrol: ");
-  absl::ConsumePrefix(&why, "error: ");
-  return Unavailable("Slurm cannot be asked here: ", why);
 }
 
 absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line) {

@@ -39,10 +39,6 @@ struct SlurmJob {
   bool HasEnded(int64_t restart) const;
 };
 
-// NotFound if Slurm knows no such job (any more); Unavailable, with why, if it does not answer
-// before the deadline or cannot be asked here.
-absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline);
-
 // One line of `scontrol -o show job`. DataLoss if it describes no job.
 absl::StatusOr<SlurmJob> ParseSlurmJob(absl::string_view line);
 

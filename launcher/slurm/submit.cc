@@ -68,8 +68,6 @@ constexpr absl::Duration kAnswerLimit = absl::Seconds(20);
 constexpr int64_t kDefaultSignalSeconds = 120;
 constexpr int64_t kLeastSignalSeconds = 60;
 
-void Note(const std::string& note) { std::fprintf(stderr, "note: %s\n", note.c_str()); }
-
 // A directory of ours in the run directory, locked by file `lock` while the descriptor lives: two
 // submissions of one run must see each other's job.
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& path, const std::string& lock) {
@@ -288,9 +286,6 @@ std::vector<SbatchOption> Submission::OurOptions() const {
 }
 
 void Submission::Compose() {
-  std::vector<std::string> notes;
-  const std::string head = ScriptHead(OurOptions(), users_, &notes);
-  for (const std::string& note : notes) Note(note);
   std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
                                      absl::StrCat(options_.ranks_per_node)};
   if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
@@ -301,7 +296,7 @@ void Submission::Compose() {
        {"RANKS", absl::StrCat(options_.ranks_per_node)},
        {"SCRIPT", ShellQuote(script_path_)},
        {"COMMAND", options_.command},
-       {"SBATCH_LINES", head},
+       {"SBATCH_LINES", ScriptHead(OurOptions(), users_)},
        {"ANYORDER", ShellQuote(ProgramDirectory() + "/anyorder")},
        {"RUN", ShellQuote(run_dir_)},
        {"ENVIRONMENT", ShellQuote(environment_)},

@@ -76,9 +76,8 @@ absl::Status AtPlace(const absl::Status& status, const std::string& place) {
   return is_input ? FailedPrecondition(place, ": ", status.message()) : Annotate(status, place);
 }
 
-// Writes one JSON object a line of input: line (its number, from 1), id (if it had one), input and
-// alternatives, the most probable first; on a terminal what ShowFilled makes of them. The file must
-// not be there yet; finished lines stay in it if something fails later.
+// Writes a line for each of the input (README.md has its fields), on a terminal what ShowFilled
+// makes of it; finished ones stay in the file if something fails later.
 // Errors: InvalidArgument for options that do not fit one another or the model; AlreadyExists;
 // FailedPrecondition for a line that is wrong, a run whose objective fills no blanks, or another
 // vocabulary; NotFound, DataLoss.

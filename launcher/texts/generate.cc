@@ -123,9 +123,8 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
   return absl::OkStatus();
 }
 
-// Writes one JSON object a text: prompt (its number, from 1), rank (from 1), input, text, score,
-// log_prob, tokens, ended and, of drawn texts, passes of the network. The file must not be there
-// yet; texts of finished prompts stay in it if something fails later.
+// Writes a line a text (README.md has its fields); those of finished prompts stay in the file if
+// something fails later.
 // Errors: InvalidArgument for options that do not fit one another, the model or a prompt;
 // AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
 // or unreadable prompts; NotFound, DataLoss.

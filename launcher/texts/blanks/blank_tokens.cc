@@ -207,37 +207,31 @@ absl::StatusOr<GapText> GapEncoder::AssembleWords(const BlankText& text,
 }
 
 BlankRules::BlankRules(const std::vector<data::VocabularyPiece>& pieces) {
-  std::vector<uint8_t> inner;
-  for (const data::VocabularyPiece& piece : pieces) inner.push_back(piece.is_text() ? 0 : 1);
-  std::vector<uint8_t> last = inner;
-  for (size_t id = 0; id < pieces.size(); ++id) last[id] |= IsWordMark(pieces[id]) ? 1 : 0;
-  for (const bool begins_word : {false, true}) {
-    std::vector<uint8_t> first = inner;
-    std::vector<uint8_t> only = last;
-    for (size_t id = 0; id < pieces.size(); ++id) {
-      const uint8_t is_wrong = BeginsWord(pieces[id]) != begins_word ? 1 : 0;
-      first[id] |= is_wrong;
-      only[id] |= is_wrong;
+  for (const bool is_first : {false, true}) {
+    for (const bool begins_word : {false, true}) {
+      for (const bool is_last : {false, true}) {
+        std::vector<uint8_t> banned;
+        for (const data::VocabularyPiece& piece : pieces) {
+          banned.push_back(!piece.is_text() || (is_last && IsWordMark(piece)) ||
+                           (is_first && BeginsWord(piece) != begins_word));
+        }
+        banned_[is_first][begins_word][is_last] =
+            std::make_shared<const std::vector<uint8_t>>(std::move(banned));
+      }
     }
-    first_[begins_word] = std::make_shared<const std::vector<uint8_t>>(std::move(first));
-    only_[begins_word] = std::make_shared<const std::vector<uint8_t>>(std::move(only));
   }
-  inner_ = std::make_shared<const std::vector<uint8_t>>(std::move(inner));
-  last_ = std::make_shared<const std::vector<uint8_t>>(std::move(last));
 }
 
 int64_t BlankRules::LeastTokens(bool begins_word) const {
-  const auto has_piece = [](const Banned& banned) {
-    return std::find(banned->begin(), banned->end(), 0) != banned->end();
+  const auto fits = [&](int64_t index, int64_t length) {
+    return std::ranges::count(*At(begins_word, index, length), 0) > 0;
   };
-  if (has_piece(only_[begins_word])) return 1;
-  return has_piece(first_[begins_word]) && has_piece(last_) ? 2 : 0;
+  if (fits(0, 1)) return 1;
+  return fits(0, 2) && fits(1, 2) ? 2 : 0;
 }
 
 const BlankRules::Banned& BlankRules::At(bool begins_word, int64_t index, int64_t length) const {
-  const bool is_last = index == length - 1;
-  if (index == 0) return is_last ? only_[begins_word] : first_[begins_word];
-  return is_last ? last_ : inner_;
+  return banned_[index == 0][begins_word][index == length - 1];
 }
 
 }  // namespace anyorder::launcher

@@ -89,8 +89,8 @@ class BlankRules {
   const Banned& At(bool begins_word, int64_t index, int64_t length) const;
 
  private:
-  // By whether the token is the first, and then whether it begins a word; whether it is the last.
-  Banned inner_, last_, first_[2], only_[2];
+  // By whether the token is the first, and then begins a word; whether it is the last.
+  Banned banned_[2][2][2];
 };
 
 }  // namespace anyorder::launcher

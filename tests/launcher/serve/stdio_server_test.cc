@@ -82,7 +82,7 @@ TEST(LineReaderTest, LinesAreWholeHoweverTheyArrive) {
 }
 
 TEST(RespondTest, WhenRefusedEachLineHasAnAnswerWithItsId) {
-  FakeService service;
+  FakeTextService service;
   std::vector<std::string> answers;
   for (const auto& response : Respond(service,
                                       {std::string(R"({"id": "a", "op": "facts"})"),
