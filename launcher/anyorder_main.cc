@@ -19,7 +19,6 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/node_place.h"
 #include "launcher/slurm/slurm_backend.h"
-#include "launcher/start/launch.h"
 #include "launcher/start/open_mpi.h"
 
 namespace anyorder::launcher {
@@ -33,7 +32,7 @@ Subcommand DeclareSeeds(CLI::App&), DeclareSubmit(CLI::App&), DeclareDoctor(CLI:
     DeclareChat(CLI::App&), DeclareServe(CLI::App&), DeclareImport(CLI::App&),
     DeclareShow(CLI::App&), DeclareTune(CLI::App&), DeclareConfig(CLI::App&),
     DeclareCompletion(CLI::App&), DeclareManPages(CLI::App&), DeclareCleanNode(CLI::App&),
-    DeclareNodeProcess(CLI::App&);
+    DeclareNodeProcess(CLI::App&), DeclareLaunch(CLI::App&, const BatchSystem&);
 
 // The commit that the program was built from, as `git describe --always --dirty` names it;
 // "unknown" outside a clone (commit.cc.in).

@@ -195,4 +195,14 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file
   return hosts;
 }
 
+std::vector<HostSlots> FillSlots(const std::vector<HostSlots>& hosts, int64_t ranks) {
+  std::vector<HostSlots> filled;
+  for (HostSlots host : hosts) {
+    host.slots = std::min(host.slots, ranks);
+    ranks -= host.slots;
+    if (host.slots > 0) filled.push_back(std::move(host));
+  }
+  return filled;
+}
+
 }  // namespace anyorder::launcher

@@ -33,4 +33,7 @@ struct HostSlots {
 // anything else.
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file);
 
+// The first `ranks` slots of `hosts`, in their order; hosts without one are left out.
+std::vector<HostSlots> FillSlots(const std::vector<HostSlots>& hosts, int64_t ranks);
+
 }  // namespace anyorder::launcher

@@ -11,7 +11,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/slurm/slurm_commands.h"
-#include "launcher/start/launch.h"
+#include "launcher/start/launch_backend.h"
 
 namespace anyorder::launcher {
 

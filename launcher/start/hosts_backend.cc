@@ -1,4 +1,4 @@
-#include "launcher/start/hosts_backend.h"
+// Service and ranks on the machines of --hosts: clusters without Slurm.
 
 #include <fcntl.h>
 #include <signal.h>
@@ -27,6 +27,7 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
 #include "launcher/process/shell_words.h"
+#include "launcher/start/launch_backend.h"
 #include "launcher/start/open_mpi.h"
 
 namespace anyorder::launcher {
@@ -263,16 +264,6 @@ StartedGroup HostsBackend::StartRanks(const AttemptOptions& options, OutputRelay
 }
 
 }  // namespace
-
-std::vector<HostSlots> FillSlots(const std::vector<HostSlots>& hosts, int64_t ranks) {
-  std::vector<HostSlots> filled;
-  for (HostSlots host : hosts) {
-    host.slots = std::min(host.slots, ranks);
-    ranks -= host.slots;
-    if (host.slots > 0) filled.push_back(std::move(host));
-  }
-  return filled;
-}
 
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptions& options) {
   int64_t slots = 0;

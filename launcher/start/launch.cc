@@ -5,14 +5,14 @@
 // the ranks and the launcher; the ranks die with the launcher. After a crash the next attempt
 // resumes from the newest committed checkpoint.
 
-#include "launcher/start/launch.h"
-
 #include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <memory>
 #include <optional>
+#include <string>
 #include <system_error>
 #include <utility>
 #include <variant>
@@ -37,11 +37,12 @@
 #include "core/train/state/saved_weights.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/process/child_process.h"
+#include "launcher/process/command_line.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/process/shell_words.h"
 #include "launcher/start/held_lease.h"
-#include "launcher/start/hosts_backend.h"
+#include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"
 #include "launcher/start/run_pace.h"
 #include "launcher/start/start_request.h"

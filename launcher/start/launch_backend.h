@@ -17,6 +17,7 @@
 
 #include "core/train/run/run_config.h"
 #include "launcher/process/child_process.h"
+#include "launcher/process/host_names.h"
 #include "launcher/process/output_relay.h"
 #include "launcher/run/run_identity.h"
 #include "launcher/start/held_lease.h"
@@ -116,6 +117,31 @@ std::vector<std::string> ServiceCommand(const AttemptOptions& options);
 // By mpirun on this machine.
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeLocalBackend(const std::string& run_dir,
                                                                 int64_t ranks);
+
+struct HostsOptions {
+  std::string run_dir;  // absolute
+  std::vector<HostSlots> hosts;
+  int64_t ranks = 1;  // at most as many as all hosts have slots
+  // Words that are followed by a host and a command; "": see RemoteShell (open_mpi.h).
+  std::string rsh;
+};
+// On machines that a shell command reaches, ssh as a rule: clusters without Slurm. InvalidArgument
+// without mpirun or, for other machines, without `rsh`. Writes nothing.
+absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeHostsBackend(const HostsOptions& options);
+
+struct JobOptions {
+  std::string run_dir;         // absolute
+  int64_t ranks_per_node = 0;  // at most; 0: as many as the job's tasks on its first node
+  std::string mpi = "auto";    // or srun, mpirun
+  int64_t max_ranks = 1;       // as many microbatches as the run has
+};
+// What launcher/slurm is to this folder, which does not know it.
+struct BatchSystem {
+  // Service and ranks as steps of the job that this launcher runs in. InvalidArgument, with the
+  // fix, outside of a job or without a way to start ranks. Writes nothing.
+  absl::StatusOr<std::unique_ptr<LaunchBackend>> (*make_backend)(const JobOptions& options);
+  JobHasEndedQuestion job_has_ended;
+};
 
 // The exit status of the ranks, when they are gone and the service has finished what they had
 // staged. If the service dies, the ranks are ended (137). 75 without any rank if a stop was asked

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "launcher/start/hosts_backend.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
