@@ -13,7 +13,7 @@
 #include "core/config/adaptive_clusters.h"
 #include "core/config/attention_windows.h"
 #include "core/objective/objective_traits.h"
-#include "launcher/huggingface/families/config_reader.h"
+#include "launcher/huggingface/families/hf_keys.h"
 #include "launcher/huggingface/hf_model.h"
 
 namespace anyorder::launcher {

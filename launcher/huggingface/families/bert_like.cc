@@ -7,8 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-#include "launcher/huggingface/families/tensor_list.h"
-
 namespace anyorder::launcher {
 namespace {
 

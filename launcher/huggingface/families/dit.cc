@@ -13,7 +13,6 @@
 
 #include "core/base/status.h"
 #include "launcher/huggingface/families/hf_family.h"
-#include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "launcher/huggingface/families/hf_family.h"
 #include "launcher/huggingface/families/task_heads.h"
-#include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -21,7 +21,6 @@
 #include "core/network/tensors/parameters.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset_index.h"
-#include "launcher/huggingface/families/config_reader.h"
 #include "launcher/huggingface/families/file_tensor.h"
 #include "launcher/huggingface/families/hf_keys.h"
 

@@ -1,5 +1,4 @@
-// The keys of a family's config.json. A family says each once, in HfFamily::VisitKeys; that visit
-// reads a file, writes a new one, and changes that of an imported model.
+// The keys of a config.json, and typed access to them.
 
 #pragma once
 
@@ -12,14 +11,71 @@
 
 #include "absl/strings/string_view.h"
 
+#include "core/base/dtype.h"
+#include "core/base/fields.h"
 #include "core/config/model_config.h"
 #include "core/train/run/run_config.h"
 #include "data/dataset/dataset_index.h"
-#include "launcher/huggingface/families/config_reader.h"
 
 namespace anyorder::launcher {
 
 class HfFamily;
+
+// The name that config.json has for an element type.
+const char* TorchName(DType dtype);
+
+// Reads the members of a config.json, and collects every fault.
+class HfConfigReader {
+ public:
+  using Json = nlohmann::ordered_json;
+  // Above any model there is; below, no product of sizes overflows.
+  static constexpr int64_t kMaxLayers = 10'000;
+  static constexpr int64_t kMaxSize = int64_t{1} << 24;
+
+  // `json` must outlive the reader.
+  explicit HfConfigReader(const Json& json) : json_(json) {}
+
+  // False, and `value` unchanged, if the key is absent or null, which are the same to Hugging Face.
+  bool Size(const char* key, int64_t low, int64_t high, int64_t& value);
+  void RequiredSize(const char* key, int64_t high, int64_t& value);
+  void Number(const char* key, double low, double high, double& value);
+  void Bool(const char* key, bool& value) { Take(key, &Json::is_boolean, "true or false", value); }
+  void String(const char* key, std::string& value) {
+    Take(key, &Json::is_string, "a string", value);
+  }
+  // A fault of kind `unsupported` unless the key is absent, null or `expected`; `why` goes behind.
+  void Expect(const char* key, const Json& expected, absl::string_view why = "");
+  // Where the key is absent or null it is `standard`. The exact GELU is "gelu", its tanh
+  // approximation "gelu_new" or "gelu_pytorch_tanh".
+  void Activation(const char* key, const char* standard, kernels::Activation& value);
+
+  // Null if the key is absent or null.
+  const Json* Find(const char* key) const;
+  // The value of a key as it stands in the file.
+  static std::string Text(const Json& value);
+  const Json& json() const { return json_; }
+  // What makes it no config.json: keys missing, of the wrong type, sizes that do not fit together.
+  FaultList& faults() { return faults_; }
+  // What makes it the config.json of another function than ours.
+  FaultList& unsupported() { return unsupported_; }
+
+ private:
+  template <typename T>
+  void Take(const char* key, bool (Json::*fits)() const noexcept, const char* expected, T& value) {
+    const Json* const member = Find(key);
+    if (member == nullptr) return;
+    if ((member->*fits)()) {
+      value = member->get<T>();
+    } else {
+      Reject(key, *member, expected);
+    }
+  }
+  void Reject(const char* key, const Json& member, absl::string_view expected);
+
+  const Json& json_;
+  FaultList faults_;
+  FaultList unsupported_;
+};
 
 // What a config.json says, or is to say of a run.
 struct HfConfig {
@@ -52,6 +108,8 @@ struct HfConfig {
   bool has_task() const { return !objective.name.empty(); }
 };
 
+// The keys of a family's config.json. A family says each once, in HfFamily::VisitKeys; that visit
+// reads a file, writes a new one, and changes that of an imported model.
 class HfKeys {
  public:
   using Json = nlohmann::ordered_json;

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "launcher/huggingface/families/hf_family.h"
-#include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
 

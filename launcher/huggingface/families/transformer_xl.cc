@@ -7,7 +7,6 @@
 
 #include "core/config/adaptive_clusters.h"
 #include "launcher/huggingface/families/hf_family.h"
-#include "launcher/huggingface/families/tensor_list.h"
 
 namespace anyorder::launcher {
 namespace {
