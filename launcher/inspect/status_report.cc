@@ -14,7 +14,6 @@
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
-#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {

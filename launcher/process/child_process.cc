@@ -18,15 +18,16 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
-#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {
@@ -207,6 +208,21 @@ std::string FindProgram(const std::string& name) {
 }  // namespace
 
 bool HasProgram(const std::string& name) { return !FindProgram(name).empty(); }
+
+std::string ShellQuote(absl::string_view word) {
+  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](char letter) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(letter)) ||
+           absl::StrContains("_-+=./,:@%", letter);
+  });
+  return is_plain ? std::string(word)
+                  : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+std::string ShellCommand(const std::vector<std::string>& words) {
+  return absl::StrJoin(words, " ", [](std::string* out, const std::string& word) {
+    absl::StrAppend(out, ShellQuote(word));
+  });
+}
 
 std::string FrontCommand() {
   const std::string name = "anyorder", own = ProgramDirectory() + "/" + name;

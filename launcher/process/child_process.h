@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace anyorder::launcher {
@@ -74,6 +75,10 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
 
 // Whether PATH holds a program of this name.
 bool HasProgram(const std::string& name);
+
+// A word as a shell reads it, in single quotes where it needs them; and several.
+std::string ShellQuote(absl::string_view word);
+std::string ShellCommand(const std::vector<std::string>& words);
 
 // How the user calls `anyorder` again: by its name where PATH leads to this very program, otherwise
 // by its whole path, quoted for a shell.

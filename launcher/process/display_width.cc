@@ -25,14 +25,11 @@ struct Prefix {
 Prefix MeasurePrefix(absl::string_view text, int64_t columns) {
   Prefix prefix;
   while (prefix.bytes < text.size()) {
-    utf8proc_int32_t code_point = 0;
-    const utf8proc_ssize_t length =
-        utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data() + prefix.bytes),
-                         static_cast<utf8proc_ssize_t>(text.size() - prefix.bytes), &code_point);
-    const int64_t width = length > 0 ? utf8proc_charwidth(code_point) : 1;
+    size_t next = prefix.bytes;
+    const char32_t c = NextCodePoint({text.data(), text.size()}, next);
+    const int64_t width = utf8proc_charwidth(static_cast<utf8proc_int32_t>(c));
     if (prefix.columns + width > columns) break;
-    prefix.columns += width;
-    prefix.bytes += length > 0 ? static_cast<size_t>(length) : 1;
+    prefix = {next, prefix.columns + width};
   }
   return prefix;
 }

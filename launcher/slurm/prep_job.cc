@@ -14,7 +14,6 @@
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/new_files.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"
 
 namespace anyorder::launcher {

@@ -34,7 +34,6 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_files.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_commands.h"
 #include "launcher/start/start_request.h"

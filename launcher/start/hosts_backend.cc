@@ -26,7 +26,6 @@
 #include "core/train/run/run_directory.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/open_mpi.h"
 

@@ -40,7 +40,6 @@
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_files.h"
 #include "launcher/process/output_relay.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/launch_backend.h"
 #include "launcher/start/launch_signals.h"

@@ -22,7 +22,6 @@
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/host_names.h"
-#include "launcher/process/shell_words.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -67,17 +67,17 @@ absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetInde
                             "; set data.shards to the old one, or start a new run directory");
 }
 
-// The configuration as it is asked for: file, imported model and --set put together.
-absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, bool has_config) {
-  const RunDirectory paths(request.run_dir);
+// The configuration as it is asked for: file, imported model and --set put together. `frozen`: the
+// run's, null for a new one.
+absl::StatusOr<RunConfig> LoadRequested(const StartRequest& request, const RunConfig* frozen) {
   RunConfig base = RunConfig::ForNewRun();
-  if (has_config) {
-    ASSIGN_OR_RETURN(const RunConfig frozen, LoadRunConfig(paths.config, {}));
-    base.sampling.lane_cells = frozen.sampling.lane_cells;
+  if (frozen != nullptr) {
+    base.sampling.lane_cells = frozen->sampling.lane_cells;
     // A file for continued pretraining need not repeat what the weights say.
-    if (ImportedRun(request.run_dir).exists()) base.model = frozen.model;
+    if (ImportedRun(request.run_dir).exists()) base.model = frozen->model;
   }
-  const std::string file = request.config.empty() ? paths.config : request.config;
+  const std::string file =
+      request.config.empty() ? RunDirectory(request.run_dir).config : request.config;
   ASSIGN_OR_RETURN(RunConfig config, LoadRunConfig(file, request.overrides, base));
   RETURN_IF_ERROR(MakeDirectoriesAbsolute(config));
   return config;
@@ -243,8 +243,12 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
   const RunDirectory paths(request.run_dir);
   std::error_code error;
-  const bool has_config = std::filesystem::exists(paths.config, error);
-  ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, has_config));
+  RunConfig frozen;
+  const RunConfig* const started = fs::exists(paths.config, error) ? &frozen : nullptr;
+  if (started != nullptr) {
+    ASSIGN_OR_RETURN(frozen, LoadRunConfig(paths.config, {}));
+  }
+  ASSIGN_OR_RETURN(RunConfig config, LoadRequested(request, started));
   const absl::Status ranks_fit = config.ValidateWorldSize(request.ranks);
   RETURN_IF_ERROR(
       request.has_ranks_of_last_start
@@ -253,27 +257,19 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   std::optional<data::DatasetIndex> dataset;
   if (!request.may_lack_dataset || HasDataset(config)) {
     ASSIGN_OR_RETURN(dataset, CheckData(paths, config, request.ranks));
-  }
-  if (dataset) {
     RETURN_IF_ERROR(CheckHasRoom(request, config, static_cast<int64_t>(dataset->vocab_size)));
+    RETURN_IF_ERROR(SettleWarmStart(paths, started, *dataset, config));
   }
-  RunConfig started;
-  if (has_config) {
-    ASSIGN_OR_RETURN(started, LoadRunConfig(paths.config, {}));
-  }
-  if (dataset) {
-    RETURN_IF_ERROR(SettleWarmStart(paths, has_config ? &started : nullptr, *dataset, config));
-  }
-  if (!has_config) {
+  if (started == nullptr) {
     if (dataset) RETURN_IF_ERROR(CheckFitsCheckpoint(paths, config, *dataset));
     return config;
   }
   ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   if (!progress.is_settled() && ImportedRun(request.run_dir).exists()) {
-    if (dataset) RETURN_IF_ERROR(CheckFirstStart(request.run_dir, started, config, *dataset));
+    if (dataset) RETURN_IF_ERROR(CheckFirstStart(request.run_dir, frozen, config, *dataset));
   } else {
     RETURN_IF_ERROR(Annotate(
-        CheckMayReplace(started, config, progress, request.allow_schedule_change, request.run_dir),
+        CheckMayReplace(frozen, config, progress, request.allow_schedule_change, request.run_dir),
         paths.config));
   }
   return config;

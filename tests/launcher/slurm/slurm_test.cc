@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
-#include "launcher/process/shell_words.h"
 #include "launcher/slurm/sbatch.h"
 #include "launcher/slurm/slurm_backend.h"
 #include "launcher/slurm/slurm_commands.h"
