@@ -12,11 +12,7 @@ import os
 import sys
 
 import safetensors_writer
-
-
-def fail(status, message):
-    print(f"convert_bin.py: {message}", file=sys.stderr)
-    sys.exit(status)
+from safetensors_writer import fail
 
 
 def files_of(directory):

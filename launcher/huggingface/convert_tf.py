@@ -21,6 +21,7 @@ import struct
 import sys
 
 import safetensors_writer
+from safetensors_writer import fail
 
 MODEL, CONFIG = "xlnet_model.ckpt", "xlnet_config.json"
 FETCH_AGAIN = "fetch the release again"
@@ -42,11 +43,6 @@ TRANSPOSED = re.compile(LAYER + r"ff/layer_[12]/kernel")
 STACKED = re.compile(r"model/transformer/(r_w_bias|r_r_bias|r_s_bias|seg_embed)")
 STACKED_RANK = {"seg_embed": 3}  # of a layer's part; the others have 2
 OPTIMIZER = re.compile(r"global_step|beta[12]_power|.*/(Adam|Adam_1|adam_m|adam_v)")
-
-
-def fail(status, message):
-    print(f"convert_tf.py: {message}", file=sys.stderr)
-    sys.exit(status)
 
 
 def varint(data, position):

@@ -29,28 +29,24 @@ std::string Asked(const ImportOptions& options, absl::string_view key) {
   return value;
 }
 
-// Weights of a class for a task go on with the task, unless another objective is asked for.
-bool GoesOnWithTask(const ImportOptions& options, const HfConfig& model) {
-  const std::string name = Asked(options, "objective.name");
-  return model.has_task() && options.config.empty() &&
-         Asked(options, "objective.next_sentence").empty() &&
-         (name.empty() || name == model.objective.name);
-}
-
 void ChooseObjective(const ImportOptions& options, const HfConfig& model, RunConfig& config) {
-  if (GoesOnWithTask(options, model)) {
+  const std::string name = Asked(options, "objective.name");
+  // Weights of a class for a task go on with the task, unless another objective is asked for.
+  if (model.has_task() && options.config.empty() &&
+      Asked(options, "objective.next_sentence").empty() &&
+      (name.empty() || name == model.objective.name)) {
     config.objective = model.objective;
     return config.Resolve();
   }
-  const auto asked = ObjectiveNamed(Asked(options, "objective.name"));
+  const auto asked = ObjectiveNamed(name);
   if (!asked.ok()) return;
-  config.objective.name = (*asked)->name;
+  const ObjectiveTraits& traits = **asked;
+  config.objective.name = traits.name;
   // As in the class for such a task: GPT's has neither.
   const std::string task = Asked(options, "objective.task");
-  config.objective.head_bias = !(*asked)->has(ObjectiveTraits::kCausal);
-  config.objective.pooler = (*asked)->has(ObjectiveTraits::kTaskHead) &&
-                            !(*asked)->has(ObjectiveTraits::kCausal) && task != "span_extraction" &&
-                            task != "token_classification";
+  config.objective.head_bias = !traits.has(ObjectiveTraits::kCausal);
+  config.objective.pooler = traits.has(ObjectiveTraits::kTaskHead) && config.objective.head_bias &&
+                            task != "span_extraction" && task != "token_classification";
 }
 
 // Gives keys that are not in `read` their defaults: a setting without effect is refused.

@@ -3,8 +3,14 @@ import json
 import math
 import os
 import struct
+import sys
 
 ALIGNMENT = 8
+
+
+def fail(status, message):
+    print(f"{os.path.basename(sys.argv[0])}: {message}", file=sys.stderr)
+    sys.exit(status)
 
 
 def write(tensors, path):
