@@ -113,18 +113,19 @@ absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
 
 bool IsModelDirectory(const std::string& directory) { return HasFile(directory, "config.json"); }
 
-absl::StatusOr<Json> DescribeModelDirectory(const ModelDirectoryOptions& options) {
-  const std::string path = JoinPath(options.path, "config.json");
+absl::StatusOr<Json> DescribeModelDirectory(const std::string& directory, bool verify,
+                                            bool with_tensors) {
+  const std::string path = JoinPath(directory, "config.json");
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
   const auto config = TryParseJson<Json>(text);
   if (!config.is_object())
     return DataLoss("'", path, "' is ", WhyNoJsonObject(text), "; export or fetch the model again");
-  ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(options.path));
-  if (options.verify) RETURN_IF_ERROR(weights.CheckValues());
+  ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(directory));
+  if (verify) RETURN_IF_ERROR(weights.CheckValues());
   const bool is_ours = config.contains("model_type") && config["model_type"] == kAnyorderModelType;
   const HfWeights::Totals totals = weights.totals();
   Json json = {{"kind", "model"},
-               {"path", options.path},
+               {"path", directory},
                {"format", is_ours ? "named tensors of `anyorder export --format safetensors`"
                                   : "Hugging Face model directory"}};
   TakeMembers(config, json);
@@ -133,11 +134,10 @@ absl::StatusOr<Json> DescribeModelDirectory(const ModelDirectoryOptions& options
   json["num_tensors"] = totals.tensors;
   json["files"] = totals.files;
   json["bytes"] = totals.bytes;
-  json["tokenizer"] = TokenizerFilesOf(options.path);
-  json["verified"] = options.verify
-                         ? "every value was read and is finite; the format has no checksums"
-                         : "headers and sizes only (--verify reads every value)";
-  if (!options.with_tensors) return json;
+  json["tokenizer"] = TokenizerFilesOf(directory);
+  json["verified"] = verify ? "every value was read and is finite; the format has no checksums"
+                            : "headers and sizes only (--verify reads every value)";
+  if (!with_tensors) return json;
   json["tensors"] = Json::array();
   for (const ckpt::SafetensorsEntry& entry : weights.entries()) {
     json["tensors"].push_back({{"name", entry.name},

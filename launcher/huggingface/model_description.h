@@ -36,15 +36,11 @@ absl::StatusOr<std::string> DescribeModel(const ModelDescription& model);
 // wrote: it has a config.json, which neither runs, checkpoints nor datasets have.
 bool IsModelDirectory(const std::string& directory);
 
-struct ModelDirectoryOptions {
-  std::string path;
-  bool verify = false;       // read every value; the format has no checksums
-  bool with_tensors = true;  // name each
-};
-
 // An object for people and programs: "kind" is "model"; what wrote it, which network, its files.
+// `verify`: reads every value; the format has no checksums. `with_tensors`: names each.
 // Errors: those of HfWeights::Open; DataLoss for a config.json that is none, and with `verify` for
 // a value that is not finite.
-absl::StatusOr<nlohmann::ordered_json> DescribeModelDirectory(const ModelDirectoryOptions& options);
+absl::StatusOr<nlohmann::ordered_json> DescribeModelDirectory(const std::string& directory,
+                                                              bool verify, bool with_tensors);
 
 }  // namespace anyorder::launcher

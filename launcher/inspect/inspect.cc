@@ -180,7 +180,7 @@ absl::Status Inspect(const InspectOptions& options) {
   } else if (Has(options.path, "config.toml")) {
     return InspectRun(options);
   } else if (IsModelDirectory(options.path)) {
-    json = DescribeModelDirectory({options.path, options.verify, options.json});
+    json = DescribeModelDirectory(options.path, options.verify, options.json);
   } else if (ckpt::ParseStepName(BaseName(options.path)) && Has(options.path, ".")) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
     json = WithNextStep(DataLoss("checkpoint '", options.path, "' has no ", ckpt::kManifestName));
