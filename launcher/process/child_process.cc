@@ -93,6 +93,20 @@ std::vector<std::string> OwnArguments() {
   return arguments;
 }
 
+// "" if PATH holds none.
+std::string FindProgram(const std::string& name) {
+  const char* path = ::getenv("PATH");
+  if (path == nullptr) return "";
+  for (const absl::string_view directory : absl::StrSplit(path, ":")) {
+    const std::string file = absl::StrCat(directory.empty() ? "." : directory, "/", name);
+    struct stat info {};
+    if (::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
+        ::access(file.c_str(), X_OK) == 0)
+      return file;
+  }
+  return "";
+}
+
 constexpr size_t kMaxOutputBytes = 1 << 20;
 constexpr absl::Duration kEndLimit = absl::Seconds(5);
 
@@ -188,24 +202,6 @@ absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& argum
   output.exit_status = *child.Poll();
   return output;
 }
-
-namespace {
-
-// "" if PATH holds none.
-std::string FindProgram(const std::string& name) {
-  const char* path = ::getenv("PATH");
-  if (path == nullptr) return "";
-  for (const absl::string_view directory : absl::StrSplit(path, ":")) {
-    const std::string file = absl::StrCat(directory.empty() ? "." : directory, "/", name);
-    struct stat info {};
-    if (::stat(file.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
-        ::access(file.c_str(), X_OK) == 0)
-      return file;
-  }
-  return "";
-}
-
-}  // namespace
 
 bool HasProgram(const std::string& name) { return !FindProgram(name).empty(); }
 
