@@ -4,6 +4,7 @@
 #include <sentencepiece_trainer.h>
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "core/base/unicode.h"
@@ -241,6 +242,12 @@ std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, boo
     settings["normalization_rule_name"] = "identity";  // the text was cleaned; a word stays one
     settings["control_symbols"] += ",<eop>";           // the same id, but text cannot make it
     settings.erase("user_defined_symbols");
+  }
+  // In the trainer a tab stands between pieces: it becomes one only where it is asked for.
+  const auto has_tab = [](const std::string& line) { return line.find('\t') != line.npos; };
+  if (keeps_spaces && std::any_of(sentences.begin(), sentences.end(), has_tab)) {
+    std::string& symbols = settings["user_defined_symbols"];
+    symbols += symbols.empty() ? "\t" : ",\t";
   }
   if (takes_fewer) settings["hard_vocab_limit"] = "false";
   SentenceSource source(sentences);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
@@ -234,6 +235,26 @@ TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
   EXPECT_EQ(tokenizer.vocab_size(), 9u + 3);
   EXPECT_EQ(Encode(tokenizer, "ab zz<a"),
             (Pieces{mark, "a", "b", mark, "<unk>", "<unk>", "<unk>", "a"}));
+}
+
+// Code keeps its indentation.
+TEST(TokenizerTest, ATabOfTextAsWrittenIsAToken) {
+  const std::string mark = "\xE2\x96\x81";
+  const VocabTraining training = {
+      .type = VocabType::kCharacters, .size = 100, .keeps_spaces = true};
+  auto characters = TrainUnits(training, "\tab\na\t b\n").value();
+  EXPECT_EQ(characters.vocab_size(), 9u + 4);
+  EXPECT_EQ(Encode(characters, "\t\ta b"), (Pieces{mark, "\t", "\t", "a", mark, "b"}));
+  EXPECT_EQ(TrainUnits(training, "ab\na b\n").value().vocab_size(), 9u + 3);
+  std::string model;
+  const std::vector<std::string> code(50, "\tfor all of it:");
+  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, /*keeps_spaces=*/true,
+                               code, model),
+            "");
+  const auto tokenizer = Tokenizer::Load(model, "test").value();
+  const Pieces pieces = Encode(tokenizer, "\t\tfor it:");
+  EXPECT_EQ(std::count(pieces.begin(), pieces.end(), "\t"), 2);
+  EXPECT_EQ(std::count(pieces.begin(), pieces.end(), "<unk>"), 0);
 }
 
 TEST(ModelRulesTest, AreReadOfTheFile) {
