@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -37,8 +38,8 @@ absl::StatusOr<bool> TableReader::AddLine(std::string_view line, uint64_t number
     if (is_header) return false;
   }
   if (cells_.size() == columns_.size()) return true;
-  return Bad(row_line_, "the row has ", cells_.size(), " cells, but the table has ",
-             columns_.size(), " columns; repair the row",
+  return Bad(row_line_, "the row has ", Counted(std::ssize(cells_), "cell"), ", but the table has ",
+             Counted(std::ssize(columns_), "column"), "; repair the row",
              options_.has_quotes ? ", or pass --quoting none if quotes are part of the text" : "");
 }
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/table_reader.h"
@@ -144,9 +145,10 @@ class GlueFile {
     if (!is_row.ok()) return LeaveOutIfKnown(is_row.status(), line);
     if (!*is_row) return absl::OkStatus();
     if (table_->columns().size() != columns_.size()) {
-      return DataLoss(path_, ":", line, ": the row has ", table_->columns().size(),
-                      " cells, but those of --task ", reading_.task().name, " have ",
-                      columns_.size(), ", or the header of test data: ", Readable(TestHeader()));
+      return DataLoss(path_, ":", line, ": the row has ",
+                      Counted(std::ssize(table_->columns()), "cell"), ", but those of --task ",
+                      reading_.task().name, " have ", columns_.size(),
+                      ", or the header of test data: ", Readable(TestHeader()));
     }
     GlueRow row{.where = absl::StrCat(path_, ":", line), .line = line, .example = {}};
     const absl::Status status = ReadRow(row.example);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 
@@ -45,14 +46,15 @@ class TaggedFile {
  private:
   absl::Status AddRow(const std::vector<std::string>& columns) {
     if (columns.size() != num_columns_ && columns.size() + 1 != num_columns_) {
-      return DataLoss("the row has ", columns.size(), " columns, but those of --task ",
-                      reading_.task().name, " have ", num_columns_, ", or ", num_columns_ - 1,
-                      " without the tag; name ", reading_.task().input);
+      return DataLoss("the row has ", Counted(std::ssize(columns), "column"),
+                      ", but those of --task ", reading_.task().name, " have ", num_columns_,
+                      ", or ", num_columns_ - 1, " without the tag; name ", reading_.task().input);
     }
     if (found_columns_ == 0) found_columns_ = columns.size();
     if (columns.size() != found_columns_) {
-      return DataLoss("the row has ", columns.size(), " columns, but the rows before it have ",
-                      found_columns_, "; all have a tag or none has, so repair the row");
+      return DataLoss("the row has ", Counted(std::ssize(columns), "column"),
+                      ", but the rows before it have ", found_columns_,
+                      "; all have a tag or none has, so repair the row");
     }
     RETURN_IF_ERROR(reading_.cleaning().AddWord(columns[0], "word", sentence_));
     return columns.size() == num_columns_ ? AddTag(columns.back()) : absl::OkStatus();

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 #include "data/prep/table_reader.h"
@@ -63,7 +64,7 @@ class TopicFile {
     const std::vector<std::string>& cells = table_.cells();
     const std::vector<std::string>& classes = reading_.task().classes;
     if (cells.size() != num_cells_) {
-      return DataLoss("the row has ", cells.size(), " cells, but those of --task ",
+      return DataLoss("the row has ", Counted(std::ssize(cells), "cell"), ", but those of --task ",
                       reading_.task().name, " have ", num_cells_, "; name ", reading_.task().input);
     }
     uint64_t label = 0;

@@ -197,8 +197,8 @@ TEST(TextReaderTest, RowsOfTablesAreDocuments) {
 TEST(TextReaderTest, BadRowsNameFileAndLine) {
   const TextReadOptions csv{.path = "in", .kind = TextKind::kCsv};
   for (const auto& [text, message] :
-       Refusals{{"text\na\nb,c\n", "in:3: the row has 2 cells, but the table has 1 columns"},
-                {"text,id\na\n", "in:2: the row has 1 cells"},
+       Refusals{{"text\na\nb,c\n", "in:3: the row has 2 cells, but the table has 1 column"},
+                {"text,id\na\n", "in:2: the row has 1 cell, but the table has 2 columns"},
                 {"id,text\n1,\"a\nb\n2,\"c\" d\n", "in:2: text follows a quoted cell"},
                 {"id,text\n1,a\n1,\"a\nb\n", "in:3: the quotes of a cell are not closed"},
                 {"text,text\n", "in:1: two columns are called 'text'"},

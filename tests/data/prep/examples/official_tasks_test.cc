@@ -82,7 +82,7 @@ TEST_F(TaskOptionTest, WhatOfficialCodeSkipsIsReported) {
                Store("train.tsv",
                      "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t1\t2\ta\tb\t0\n2\n"),
                output_, {"--json"}));
-  EXPECT_THAT(result.error, HasSubstr("train.tsv:3' (the row has 1 cells"));
+  EXPECT_THAT(result.error, HasSubstr("train.tsv:3' (the row has 1 cell, but"));
   EXPECT_THAT(result.out, HasSubstr("\"files_left_out\":[{"));
 }
 

@@ -84,7 +84,7 @@ TEST_F(TaggingTest, BadRowsAreNamedByFileAndLine) {
   ExpectFault("conll2003", "f.txt", good + "left VBD\n",
               "f.txt:2: the row has 2 columns, but those of --task conll2003 have 4, or 3 without "
               "the tag; name eng.train");
-  ExpectFault("conll2003", "f.txt", good + "left\n", "f.txt:2: the row has 1 columns");
+  ExpectFault("conll2003", "f.txt", good + "left\n", "f.txt:2: the row has 1 column, but");
   ExpectFault("conll2000", "f.txt", good, "f.txt:1: the row has 4 columns");
   ExpectFault("conll2003", "f.txt", good + "left VBD I-VP I-VP\n",
               "f.txt:2: the tag 'I-VP' is none of O, B-PER, I-PER, B-ORG");
