@@ -39,7 +39,7 @@ std::string UtcTime(absl::Time time) {
 
 std::string WithThousands(int64_t number) { return Grouped(number, "\u2009"); }
 
-// Four digits or more, and no exponent.
+// Without an exponent: 5 510, 101.5, 24.53 or 0.043.
 std::string PlainNumber(double value) {
   const double size = std::abs(value);
   if (size >= 1000 && size < 1e18) return WithThousands(std::llround(value));
