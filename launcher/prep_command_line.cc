@@ -130,7 +130,7 @@ void DeclareTokens(CLI::App& app, PrepCommandLine& line) {
   CLI::Option* tokens = AddPath(
       &app, "--tokens", line.tokens,
       "token ids instead of --input: .npy, Megatron's .bin with .idx, llm.c's or nanoGPT's .bin, "
-      "or .jsonl with lists of ids (field input_ids)",
+      "or .jsonl, .ndjson or .json with a list of ids a line (field input_ids)",
       PathUse::kReadFile);
   CLI::Option* tokenizer = AddPath(
       &app, "--tokenizer", line.prep.tokenizer,

@@ -19,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kKnownTokenFiles[] =
-    ".npy, .bin, .idx (of Megatron) or .jsonl, the last also .gz or .zst";
+    ".npy, .bin, .idx (of Megatron), .jsonl, .ndjson or .json (a list a line), these also .gz or "
+    ".zst";
 
 bool EndsIn(std::string_view path, std::string_view ending) {
   return path.size() > ending.size() && path.ends_with(ending);
@@ -27,7 +28,7 @@ bool EndsIn(std::string_view path, std::string_view ending) {
 
 bool IsJsonIds(std::string_view path) {
   StripCompression(path);
-  return EndsIn(path, ".jsonl") || EndsIn(path, ".ndjson");
+  return EndsIn(path, ".jsonl") || EndsIn(path, ".ndjson") || EndsIn(path, ".json");
 }
 
 std::string IndexBeside(const std::string& path) {

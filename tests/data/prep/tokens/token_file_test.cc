@@ -134,7 +134,7 @@ TEST_F(TokenFileTest, FilesLongerThanAPieceAreRead) {
 TEST_F(TokenFileTest, JsonLinesAreListsOrObjectsAndMayBePacked) {
   const auto documents = RandomDocuments(100, 93);
   ExpectRead(Store("a.jsonl", AsJsonIds(documents)), documents);
-  ExpectRead(Store("b.jsonl", AsJsonIds(documents, "input_ids")), documents);
+  ExpectRead(Store("b.json", AsJsonIds(documents, "input_ids")), documents);
   ExpectRead(Store("c.jsonl.gz", Gzip(AsJsonIds(documents))), documents);
   ExpectRead(Store("d.jsonl.zst", Zstd(AsJsonIds(documents))), documents);
   ExpectRead(Store("e.jsonl", "\n[1, 2]\n  \n[]\n[3]"), {{1, 2}, {3}});
