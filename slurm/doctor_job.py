@@ -1,6 +1,7 @@
 """Runs the probe and brings back its facts: as a job of its own, in the caller's allocation, or on
 this machine alone."""
 import base64
+import functools
 import glob
 import json
 import os
@@ -104,8 +105,8 @@ def run_to_end(command, text="", terminate=False, on_stop=None):
     """Status, output and errors of a command that a signal to doctor must not leave half done: it
     is in a process group of its own, and when doctor is stopped it is waited for, after TERM if
     `terminate`; then `on_stop` gets its output."""
-    with tempfile.TemporaryFile("w+", errors="surrogateescape") as given, \
-            tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+    any_bytes = functools.partial(tempfile.TemporaryFile, "w+", errors="surrogateescape")
+    with any_bytes() as given, any_bytes() as output, any_bytes() as errors:
         given.write(text)
         given.seek(0)
         process = subprocess.Popen(command, stdin=given, stdout=output, stderr=errors,

@@ -287,6 +287,10 @@ class Script(unittest.TestCase):
                 with open(path, encoding="utf-8") as file:
                     ast.parse(file.read(), path, feature_version=(3, 6))
 
+    def test_what_a_job_prints_may_be_any_bytes(self):
+        said = doctor_job.run_to_end(["sh", "-c", "printf 'a\\377'; printf '\\377b' >&2"])
+        self.assertEqual(said, (0, "a\udcff", "\udcffb"))
+
     def test_a_path_with_odd_characters_is_only_a_path(self):
         with tempfile.TemporaryDirectory(prefix="it's $(touch no) ") as directory:
             sourced = os.path.join(directory, "environment.sh")
