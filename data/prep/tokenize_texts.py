@@ -43,7 +43,7 @@ def reply(stream, kind, payload):
 
 def complain(stream, kind, message):
     # One line, whatever an exception says.
-    reply(stream, kind, " ".join(message.split()).encode())
+    reply(stream, kind, " ".join(message.split()).encode(errors="surrogateescape"))
 
 
 def fail(stream, kind, message):
@@ -62,7 +62,8 @@ def load(path, out):
         fail(out, UNUSABLE, f"the package tokenizers of {sys.executable} is too old; install a "
              f"newer one: {install}")
     try:
-        tokenizer = Tokenizer.from_file(path)
+        with open(path, encoding="utf-8") as file:  # the package opens no path that is not UTF-8
+            tokenizer = Tokenizer.from_str(file.read())
     except Exception as error:  # whatever it is, its text goes to the user
         fail(out, BAD_INPUT, f"'{path}': tokenizers cannot load it ({error}); fetch it again, or "
              f"install a newer package: {install}")

@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return ErrnoStatus("socketpair", kPython);
   UniqueFd ours(ends[0]);
-  const UniqueFd theirs(ends[1]);
+  UniqueFd theirs(ends[1]);
   for (const int option : {SO_RCVTIMEO, SO_SNDTIMEO})
     ::setsockopt(ours.get(), SOL_SOCKET, option, &kPatience, sizeof kPatience);
   posix_spawn_file_actions_t actions;
@@ -105,6 +105,7 @@ absl::StatusOr<std::unique_ptr<TokenizerProcess>> TokenizerProcess::Start(
                        "' needs; install Python 3, then: python3 -m pip install tokenizers");
   }
   if (error != 0) return ErrnoStatus("start", kPython, error);
+  theirs = UniqueFd();  // so that ours ends when that process does
   std::unique_ptr<TokenizerProcess> process(new TokenizerProcess(pid, std::move(ours)));
   RETURN_IF_ERROR(process->ReadReply().status());
   return process;

@@ -144,7 +144,18 @@ TEST_F(OtherTokenizerTest, WhatPythonLacksIsSaidInOneLine) {
   const std::string path = std::getenv("PATH");
   ::setenv("PATH", folder_.c_str(), 1);
   ExpectRefused(text, absl::IsUnavailable, "there is no python3 in PATH");
+  // One that does not come up is not waited for.
+  Store("python3", "#!/bin/sh\nexit 3\n");
+  fs::permissions(folder_ + "/python3", fs::perms::owner_all);
+  ExpectRefused(text, absl::IsUnavailable, "that runs `tokenizers` ended with status 3");
   ::setenv("PATH", path.c_str(), 1);
+}
+
+TEST_F(OtherTokenizerTest, ItsNameMayBeAnyBytes) {
+  options_.tokenizer = folder_ + "/h\xFF";
+  fs::rename(folder_ + "/hf", options_.tokenizer);
+  ASSERT_TRUE(Prepare("a.jsonl", "{\"text\": \"x\"}\n").ok());
+  EXPECT_THAT(Documents(), testing::ElementsAre("x"));
 }
 
 TEST_F(OtherTokenizerTest, FailuresOfTheTokenizerAreOneLine) {

@@ -26,10 +26,9 @@ class Tokenizer:
     truncates = pads = True
 
     @staticmethod
-    def from_file(path):
+    def from_str(text):
         tokenizer = Tokenizer()
-        with open(path) as file:
-            tokenizer.file = json.load(file)
+        tokenizer.file = json.loads(text)
         if "broken" in json.dumps(tokenizer.file):
             raise ValueError("it is\nbroken")
         return tokenizer
