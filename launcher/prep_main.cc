@@ -305,6 +305,7 @@ void PrintPart(const data::PrepSummary& summary, const data::PrepOptions& prep) 
 int Main(int argc, char** argv) {
   // A file size limit must come back from write() as an error, not as a signal.
   ::signal(SIGXFSZ, SIG_IGN);
+  SetLogName("prep");
   PrepCommandLine line;
   const std::vector<std::string> words(argv + 1, argv + argc);
   if (words.size() == 2 && words[0] == "--task" && (words[1] == "list" || words[1] == "help")) {

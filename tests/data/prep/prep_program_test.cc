@@ -281,7 +281,7 @@ TEST_F(PrepProgramTest, MarksThatCleaningDropsAreCountedAndWarnedOf) {
       {"plain words of several letters\n", {}, ""},
       {"several words and " + thai + "\n",
        {},
-       "warning: letters that lost marks by --clean xlnet: Thai 3 of 6; "},
+       "[prep] warning: letters that lost marks by --clean xlnet: Thai 3 of 6; "},
       {"several words and " + thai + "\n", {"--clean", "accents"}, ""},
       {"several words and " + thai + "\n", {"--clean", "none"}, ""},
       {"Ti\u1ebfng Vi\u1ec7t c\u00f3 d\u1ea5u thanh\n",
