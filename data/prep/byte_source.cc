@@ -156,6 +156,10 @@ class ZstdSource : public CompressedSource {
 
  private:
   absl::Status Refused(size_t result) const {
+    if (ZSTD_getErrorCode(result) == ZSTD_error_dictionary_wrong) {
+      return FailedPrecondition("'", path(), "' was compressed with a dictionary; compress it ",
+                                "without: zstd -dc -D DICTIONARY OLD | zstd >NEW");
+    }
     char head[ZSTD_FRAMEHEADERSIZE_MAX];
     ZSTD_frameHeader frame{};
     if (ZSTD_getErrorCode(result) == ZSTD_error_frameParameter_windowTooLarge &&

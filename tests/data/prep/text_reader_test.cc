@@ -334,5 +334,14 @@ TEST(ByteSourceTest, LargeWindowsAreReadUpToTheLimitThatIsNamed) {
               Fails(absl::IsFailedPrecondition, "with a window of 256 MiB", "--max-window 256MiB"));
 }
 
+TEST(ByteSourceTest, ZstdWithADictionaryIsNotCalledDamaged) {
+  // A frame of one byte that names dictionary 7.
+  const std::string stored("\x28\xB5\x2F\xFD\x21\x07\x01\x09\0\0a", 11);
+  std::string found;
+  EXPECT_THAT(
+      Decompress(Compression::kZstd, stored, found),
+      Fails(absl::IsFailedPrecondition, "compressed with a dictionary; compress it without"));
+}
+
 }  // namespace
 }  // namespace anyorder::data
