@@ -90,8 +90,8 @@ std::map<std::string, std::string> Settings(const PrepOptions& options,
   return settings;
 }
 
-// Why no document is left.
-std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& counts) {
+// Why no document is left. `splits`: whether blank lines end documents.
+std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& counts, bool splits) {
   if (read == 0) return "the input holds no document: every line is blank";
   std::vector<std::string> reasons;
   for (int i = 1; i < kNumVerdicts; ++i) {
@@ -100,8 +100,10 @@ std::string NoneLeft(uint64_t read, const std::map<std::string, uint64_t>& count
       reasons.push_back(absl::StrCat(dropped, " ", name));
   }
   return absl::StrCat("no document is left of ", read, ": ", absl::StrJoin(reasons, ", "),
-                      "; --no-filter keeps what the quality filter drops; of .txt files a blank ",
-                      "line ends a document unless you pass --paragraphs join");
+                      "; --no-filter keeps what the quality filter drops",
+                      splits ? "; of .txt files a blank line ends a document unless you pass "
+                               "--paragraphs join"
+                             : "");
 }
 
 std::map<std::string, uint64_t> Counts(const UnitCounts& totals) {
@@ -515,7 +517,8 @@ class Preparation {
     std::map<std::string, uint64_t> counts = Counts(decisions.totals);
     if (decisions.num_documents == 0) {
       is_hopeless_ = true;
-      return absl::DataLossError(NoneLeft(counts.at("documents_read"), counts));
+      return absl::DataLossError(NoneLeft(counts.at("documents_read"), counts,
+                                          summary_.has_txt && !options_.text.joins_paragraphs));
     }
     RETURN_IF_ERROR(StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
     ASSIGN_OR_RETURN(

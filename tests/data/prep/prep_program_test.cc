@@ -263,7 +263,10 @@ TEST_F(PrepProgramTest, FirstTriesAreToldWhatToDo) {
       RunPrepProgram({"--input", input, "--output", output_, "--vocab-size", "2000", "--quiet"}),
       65, "it is very short; prepare more, a few hundred kB for a first try");
   ExpectRefusal(RunPrepProgram(Arguments(input, output_)), 65,
-                "no document is left of 1: 1 short; --no-filter keeps");
+                "no document is left of 1: 1 short; --no-filter keeps what the quality filter "
+                "drops; of .txt files a blank line ends a document");
+  ExpectRefusal(RunPrepProgram(Arguments(Store("a.jsonl", "{\"text\": \"too short\"}\n"), output_)),
+                65, "1 short; --no-filter keeps what the quality filter drops\n");
   ExpectRefusal(RunPrepProgram(Arguments(Store("a.csv", "id;text\n1;a text\n"), output_)), 65,
                 "If its cells stand between semicolons or tabs");
 }
