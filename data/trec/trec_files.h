@@ -1,7 +1,7 @@
 // The text files of TREC's ranking tasks, such as the web tracks of 2009 to 2012 (ClueWeb09): what
-// was asked, which documents assessors found relevant, and what a system ranked. Cells of the
-// latter two stand between spaces or tabs; in all, blank lines are skipped and CRLF counts as LF.
-// Identifiers are text, as the files have them.
+// was asked, which documents assessors found relevant, what a system ranked, and the documents.
+// Cells of judgments and runs stand between spaces or tabs; in all, blank lines are skipped and
+// CRLF counts as LF. Identifiers are text, as the files have them.
 //
 // Errors: those of ReadWholeFile; DataLoss that names file, line and what is wrong, for a file
 // without entries, too.
@@ -10,8 +10,11 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace anyorder::data {
@@ -47,5 +50,26 @@ struct TrecRunEntry {
 // A run: topic, Q0, document, rank, score, tag. No document comes twice for one topic. In the order
 // of the file.
 absl::StatusOr<std::vector<TrecRunEntry>> ReadTrecRun(const std::string& path);
+
+// The documents that a ranking is of, by identifier. Valid UTF-8 without NUL.
+using TrecDocuments = std::unordered_map<std::string, std::string>;
+
+// Adds those documents of the file `path` that are `wanted`, and passes over the others: the file
+// may be much larger than memory. Either each line is a JSON object with the strings `id` and
+// `text`, or the file is TREC text, which `<` begins:
+//
+//   <DOC>
+//   <DOCNO> FBIS3-1 </DOCNO>
+//   <TEXT> ... </TEXT>
+//   </DOC>
+//
+// of which all elements TEXT are joined, tags in them become spaces, the five entities of XML are
+// decoded and nothing else is read. What is not UTF-8 there becomes U+FFFD, NUL a space; the tags'
+// names are in capitals, and each record begins a line.
+// Errors: DataLoss with file and line for what is no document, or one that was read before;
+// ErrnoStatus.
+absl::Status ReadTrecDocuments(const std::string& path,
+                               const std::unordered_set<std::string>& wanted,
+                               TrecDocuments* documents);
 
 }  // namespace anyorder::data

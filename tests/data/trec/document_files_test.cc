@@ -1,6 +1,6 @@
 // Collections written here in both forms.
 
-#include "data/trec/document_files.h"
+#include "data/trec/trec_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
