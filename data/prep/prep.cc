@@ -381,23 +381,14 @@ class Preparation {
     // In a process of its own, so that its memory, 25 times the sample, is given back before
     // encoding.
     const auto train = [&](size_t, uint64_t*) -> absl::StatusOr<std::string> {
-      size_t next = 0;
-      std::ifstream sample;
-      bool is_empty = true;
-      const auto next_sentence = [&](std::string& sentence) {
-        while (!sample.is_open() || !std::getline(sample, sentence)) {
-          sample.close();
-          sample.clear();
-          if (next == batches.size()) return false;
-          sample.open(staging_->SamplePath(next++), std::ios::binary);
-        }
-        is_empty = false;
-        return true;
-      };
-      absl::StatusOr<std::string> model = TrainTokenizer(options_.vocabulary, next_sentence);
-      if (!model.ok() && is_empty)
+      std::vector<std::string> sentences;
+      for (size_t i = 0; i < batches.size(); ++i) {
+        std::ifstream sample(staging_->SamplePath(i), std::ios::binary);
+        for (std::string sentence; std::getline(sample, sentence);) sentences.push_back(sentence);
+      }
+      if (sentences.empty())
         return absl::DataLossError("the input holds no text: every line is blank");
-      return model;
+      return TrainTokenizer(options_.vocabulary, sentences);
     };
     if (!options_.quiet) {
       ::dprintf(STDERR_FILENO,

@@ -226,10 +226,7 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size, bool keeps_spaces,
 }  // namespace
 
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
-                                           const std::function<bool(std::string&)>& next_sentence) {
-  // Held, because a size may take several trainings; each takes 25 times the memory of the text.
-  std::vector<std::string> sentences;
-  for (std::string sentence; next_sentence(sentence);) sentences.push_back(sentence);
+                                           const std::vector<std::string>& sentences) {
   return training.type == VocabType::kPieces
              ? TrainPieces(training.size, training.keeps_spaces, sentences)
              : TrainUnits(training, sentences);

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -83,10 +82,10 @@ struct VocabTraining {
 inline constexpr uint64_t kMinVocabSize = 18;
 inline constexpr uint64_t kMaxVocabSize = 1 << 24;
 
-// Trains a model on the sentences that `next_sentence` yields (false: no more). Errors:
-// FailedPrecondition if the text supports no vocabulary of that size; the message then names the
-// largest or the smallest one it does; or if no word or character is frequent enough.
+// Trains a model on `sentences`; takes 25 times their memory. Errors: FailedPrecondition if the
+// text supports no vocabulary of that size; the message then names the largest or the smallest one
+// it does; or if no word or character is frequent enough.
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
-                                           const std::function<bool(std::string&)>& next_sentence);
+                                           const std::vector<std::string>& sentences);
 
 }  // namespace anyorder::data

@@ -278,8 +278,9 @@ std::vector<std::pair<std::string, std::string>> ReadTree(const std::string& dir
 
 absl::StatusOr<std::string> TrainOn(const VocabTraining& training, const std::string& text) {
   std::istringstream lines(text);
-  return TrainTokenizer(
-      training, [&](std::string& line) { return static_cast<bool>(std::getline(lines, line)); });
+  std::vector<std::string> sentences;
+  for (std::string line; std::getline(lines, line);) sentences.push_back(line);
+  return TrainTokenizer(training, sentences);
 }
 
 const std::string& TestModel() {
