@@ -25,16 +25,9 @@ constexpr SpecialPiece kSpecialPieces[] = {
     {"<mask>", &VocabIds::mask}, {"<eod>", &VocabIds::eod}, {"<eop>", &VocabIds::eop},
 };
 
-VocabType TypeOf(const std::string& model) {
-  switch (ReadModelRules(model).type) {
-    case ModelType::kWords: return VocabType::kWords;
-    case ModelType::kCharacters: return VocabType::kCharacters;
-    default: return VocabType::kPieces;
-  }
-}
-
-// Adds to `faults` what is wrong with `special` in the model.
-void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
+// Adds to `faults` what is wrong with `special` in the model, of pieces or of units: words or
+// characters.
+void CheckSpecialPiece(const SentencePieceBridge& bridge, bool has_units,
                        const SpecialPiece& special, std::vector<std::string>& faults) {
   const int32_t expected = kXlnetVocabIds.*special.id;
   const int32_t found = bridge.FindPiece(special.piece);
@@ -46,7 +39,7 @@ void CheckSpecialPiece(const SentencePieceBridge& bridge, VocabType type,
   if (special.id == &VocabIds::unk) {
     if (bridge.piece(found).kind != PieceKind::kUnknown)
       faults.push_back("<unk> is not the unknown piece");
-  } else if (special.id == &VocabIds::eop && type == VocabType::kPieces) {
+  } else if (special.id == &VocabIds::eop && !has_units) {
     // <eop> must come out of text as one id, glued to what precedes it.
     std::vector<int32_t> ids;
     if (!bridge.Encode("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
@@ -84,12 +77,12 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
     return FailedPrecondition("'", name, "' is not a SentencePiece model (", error, "); ",
                               advice != nullptr ? advice : "give another one with --vocab");
   }
-  tokenizer.type_ = TypeOf(model);
-  tokenizer.segmentation_ = tokenizer.type_ == VocabType::kPieces ? Segmentation::kDigitComma
-                                                                  : Segmentation::kSplitUnknown;
+  const ModelType type = ReadModelRules(model).type;
+  const bool has_units = type == ModelType::kWords || type == ModelType::kCharacters;
+  tokenizer.segmentation_ = has_units ? Segmentation::kSplitUnknown : Segmentation::kDigitComma;
   std::vector<std::string> faults;
   for (const SpecialPiece& special : kSpecialPieces) {
-    CheckSpecialPiece(*tokenizer.bridge_, tokenizer.type_, special, faults);
+    CheckSpecialPiece(*tokenizer.bridge_, has_units, special, faults);
     tokenizer.vocab_ids_.*special.id = kXlnetVocabIds.*special.id;
   }
   if (!faults.empty()) {

@@ -46,7 +46,6 @@ class Tokenizer {
   static absl::StatusOr<Tokenizer> LoadOther(const DatasetVocabulary& vocabulary);
   Tokenizer(Tokenizer&&) = default;
 
-  VocabType type() const { return type_; }
   const VocabIds& vocab_ids() const { return vocab_ids_; }
   uint64_t vocab_size() const { return is_start_piece_.size(); }
   // Indexed by id.
@@ -61,7 +60,6 @@ class Tokenizer {
  private:
   Tokenizer() = default;
   std::unique_ptr<SentencePieceBridge> bridge_;
-  VocabType type_ = VocabType::kPieces;
   Segmentation segmentation_ = Segmentation::kLibrary;
   VocabIds vocab_ids_;
   std::vector<bool> is_start_piece_;

@@ -333,7 +333,7 @@ absl::StatusOr<Tokenizer> Tokenizer::LoadOther(const DatasetVocabulary& vocabula
   if (vocabulary.file == kTokenizerFile && vocabulary.declared.empty()) {
     absl::StatusOr<Tokenizer> tokenizer = Load(vocabulary.bytes, vocabulary.path);
     const bool is_as_written = vocabulary.cleaning.mode == CleanMode::kNone;
-    if (tokenizer.ok() && tokenizer->type_ == VocabType::kPieces && is_as_written)
+    if (tokenizer.ok() && is_as_written && tokenizer->segmentation_ == Segmentation::kDigitComma)
       tokenizer->segmentation_ = Segmentation::kLibrary;
     return tokenizer;
   }

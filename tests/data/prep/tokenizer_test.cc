@@ -197,7 +197,6 @@ constexpr char kCounted[] =
 
 TEST(TokenizerTest, WordsStandInOrderOfFrequencyAfterTheSpecialPieces) {
   auto tokenizer = TrainUnits({.type = VocabType::kWords, .size = 100}, kCounted).value();
-  EXPECT_EQ(tokenizer.type(), VocabType::kWords);
   EXPECT_EQ(tokenizer.vocab_ids(), kXlnetVocabIds);
   const std::string mark = "\xE2\x96\x81";
   // Counts 5, 4, 3; the others 2 and 1.
@@ -230,7 +229,6 @@ TEST(TokenizerTest, RareWordsAndWhatIsAboveTheSizeAreLeftOut) {
 TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
   auto tokenizer =
       TrainUnits({.type = VocabType::kCharacters, .size = 100}, "aaa bb a\nab\n").value();
-  EXPECT_EQ(tokenizer.type(), VocabType::kCharacters);
   const std::string mark = "\xE2\x96\x81";
   EXPECT_EQ(tokenizer.vocab_size(), 9u + 3);
   EXPECT_EQ(Encode(tokenizer, "ab zz<a"),
