@@ -31,7 +31,7 @@ struct AssemblyDecisions {
 absl::StatusOr<AssemblyDecisions> DecideDocuments(const std::vector<Digest128>& keys,
                                                   UnitFiles& units, const UnitOptions& options);
 
-// Second pass. Writes shards to `directory`, and returns `index` (StartIndex) with what
+// Second pass. Writes shards to `directory`, and returns `index` (StartDataset) with what
 // they hold. `is_start_piece` is indexed by id.
 absl::StatusOr<DatasetIndex> WriteDataset(const std::vector<Digest128>& keys, UnitFiles& units,
                                           const AssemblyDecisions& decisions,

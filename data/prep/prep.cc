@@ -337,13 +337,15 @@ class Preparation {
     return static_cast<double>(bytes) / static_cast<double>(stored_bytes_);
   }
 
-  // Neighbours together, until there is enough for a file of its own.
+  // Neighbours together, until there is enough for a file of its own: little enough to keep workers
+  // busy to the end, enough that even a huge corpus makes few files.
   std::vector<std::vector<size_t>> Batches(const std::vector<size_t>& units) const {
+    const uint64_t enough = std::clamp<uint64_t>(stored_bytes_ / 512, kUnitBytes, 64 << 20);
     std::vector<std::vector<size_t>> batches;
     uint64_t bytes = 0;
     for (const size_t i : units) {
       const uint64_t more = units_[i].range.end - units_[i].range.begin;
-      if (batches.empty() || bytes + more > BatchBytes(stored_bytes_)) {
+      if (batches.empty() || bytes + more > enough) {
         batches.emplace_back();
         bytes = 0;
       }
@@ -511,16 +513,14 @@ class Preparation {
       return absl::DataLossError(NoneLeft(counts.at("documents_read"), counts,
                                           summary_.has_txt && !options_.text.joins_paragraphs));
     }
-    RETURN_IF_ERROR(StoreFile(staging_->OutFolder(), vocabulary_.file, vocabulary_.bytes).status());
-    ASSIGN_OR_RETURN(
-        DatasetIndex index,
-        WriteDataset(keys_, finished_, decisions, staging_->OutFolder(),
-                     StartIndex(vocabulary_, options_.shard_tokens, decisions.corpus_digest),
-                     vocabulary_.is_start_piece));
+    const std::string folder = staging_->OutFolder();
+    ASSIGN_OR_RETURN(DatasetIndex index, StartDataset(folder, vocabulary_, options_.shard_tokens,
+                                                      decisions.corpus_digest));
+    ASSIGN_OR_RETURN(index, WriteDataset(keys_, finished_, decisions, folder, std::move(index),
+                                         vocabulary_.is_start_piece));
     index.settings = Settings(options_, vocabulary_.TextSettings());
     index.counts = std::move(counts);
-    return WriteFileAtomically(absl::StrCat(staging_->OutFolder(), "/", kIndexFile),
-                               SerializeDatasetIndex(index));
+    return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 
   absl::Status Summarize() {

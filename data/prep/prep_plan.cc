@@ -266,10 +266,6 @@ std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out) {
   return lines;
 }
 
-uint64_t BatchBytes(uint64_t total_stored_bytes) {
-  return std::clamp<uint64_t>(total_stored_bytes / 512, kUnitBytes, 64 << 20);
-}
-
 std::vector<size_t> UnitsToSample(size_t num_units, uint64_t text_bytes, uint64_t sample_bytes) {
   const uint64_t enough = kSampledTimes * std::max<uint64_t>(sample_bytes, 1);
   const size_t stride =

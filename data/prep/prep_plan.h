@@ -79,9 +79,6 @@ std::string DescribeLeftOut(const std::vector<LeftOutFile>& left_out);
 
 // Units end at the first line end behind so many bytes.
 inline constexpr uint64_t kUnitBytes = 1 << 20;
-// How much of this much input a worker encodes between two files that it makes durable: little
-// enough to keep workers busy to the end, enough that even a huge corpus makes few files.
-uint64_t BatchBytes(uint64_t total_stored_bytes);
 
 // Which of `num_units` the vocabulary's sample is drawn from: all, or evenly spaced ones where the
 // text is more than kSampledTimes the sample. No fewer than kLeastSampledUnits, so that a corpus of

@@ -84,8 +84,9 @@ absl::Status CheckShardTokens(uint64_t shard_tokens) {
                          kShardTokensMultiple);
 }
 
-DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_tokens,
-                        std::string corpus_digest) {
+absl::StatusOr<DatasetIndex> StartDataset(const std::string& directory,
+                                          const DatasetVocabulary& vocabulary,
+                                          uint64_t shard_tokens, std::string corpus_digest) {
   DatasetIndex index;
   index.vocab_size = vocabulary.size;
   index.vocab_ids = vocabulary.ids;
@@ -95,9 +96,7 @@ DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_toke
   index.chunk_bytes = kChunkBytes;
   index.tokenizer_digest = vocabulary.Digest();
   index.corpus_digest = std::move(corpus_digest);
-  index.tokenizer = {.file = vocabulary.file,
-                     .bytes = vocabulary.bytes.size(),
-                     .digest = DigestOf(vocabulary.bytes).Hex()};
+  ASSIGN_OR_RETURN(index.tokenizer, StoreFile(directory, vocabulary.file, vocabulary.bytes));
   return index;
 }
 

@@ -21,9 +21,11 @@ struct DatasetVocabulary;
 // Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
 absl::Status CheckShardTokens(uint64_t shard_tokens);
 
-// What dataset.json says before the text is known.
-DatasetIndex StartIndex(const DatasetVocabulary& vocabulary, uint64_t shard_tokens,
-                        std::string corpus_digest);
+// Stores the vocabulary's file in `directory`. What dataset.json says before the text is known.
+// Errors: those of the disk.
+absl::StatusOr<DatasetIndex> StartDataset(const std::string& directory,
+                                          const DatasetVocabulary& vocabulary,
+                                          uint64_t shard_tokens, std::string corpus_digest);
 
 // Writes a file of the dataset and returns its entry. Errors: those of the disk.
 absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::string& name,
@@ -33,7 +35,7 @@ absl::StatusOr<DatasetFile> StoreFile(const std::string& directory, const std::s
 // three times that while it is written) and 104 bytes for each finished one.
 class ShardWriter {
  public:
-  // Writes to `directory`. `is_start_piece` is indexed by id. `index`: see StartIndex.
+  // Writes to `directory`. `is_start_piece` is indexed by id. `index`: see StartDataset.
   ShardWriter(std::string directory, DatasetIndex index, const std::vector<bool>& is_start_piece);
 
   // `ids`: token_bytes each, little-endian, as the shard stores them. Errors: DataLoss for an id

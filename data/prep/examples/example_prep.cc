@@ -429,7 +429,6 @@ class ExamplePreparation {
   }
 
   absl::Status Write(const std::string& folder) {
-    RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
     ASSIGN_OR_RETURN(DatasetIndex index, WriteTokens(folder));
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
@@ -452,9 +451,9 @@ class ExamplePreparation {
 
   // Shards, examples.bin and sources.jsonl: what the stream is and where each part of it lies.
   absl::StatusOr<DatasetIndex> WriteTokens(const std::string& folder) {
-    ShardWriter shards(folder,
-                       StartIndex(vocabulary_, options_.shard_tokens, corpus_.Value().Hex()),
-                       vocabulary_.is_start_piece);
+    ASSIGN_OR_RETURN(DatasetIndex index, StartDataset(folder, vocabulary_, options_.shard_tokens,
+                                                      corpus_.Value().Hex()));
+    ShardWriter shards(folder, std::move(index), vocabulary_.is_start_piece);
     ExamplesEntry entry{.table = {},
                         .task = summary_.task,
                         .num_examples = examples_.size(),
@@ -495,7 +494,7 @@ class ExamplePreparation {
       ++at;  // its <eod>
     }
     AppendBytes(&part, sizeof part, firsts);
-    ASSIGN_OR_RETURN(DatasetIndex index, shards.Finish());
+    ASSIGN_OR_RETURN(index, shards.Finish());
     const std::string table = absl::StrCat(begins, firsts, lengths, labels, optional);
     ASSIGN_OR_RETURN(entry.table, StoreFile(folder, kExamplesFile, table));
     if (!origins_.text().empty()) {

@@ -108,8 +108,8 @@ class TokenPreparation {
   }
 
   absl::Status Write(const std::string& folder, const Corpus& corpus) const {
-    RETURN_IF_ERROR(StoreFile(folder, vocabulary_.file, vocabulary_.bytes).status());
-    DatasetIndex index = StartIndex(vocabulary_, options_.shard_tokens, corpus.Digest());
+    ASSIGN_OR_RETURN(DatasetIndex index,
+                     StartDataset(folder, vocabulary_, options_.shard_tokens, corpus.Digest()));
     index.num_documents = corpus.num_documents();
     index.num_sentences = corpus.num_sentences();
     ShardWriter shards(folder, std::move(index), vocabulary_.is_start_piece);
