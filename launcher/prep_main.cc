@@ -320,30 +320,25 @@ int Main(int argc, char** argv) {
   ReadPrepWords(app, line);
   data::PrepOptions& prep = line.prep;
   prep.tokenizer_script = ProgramDirectory() + "/tokenize_texts.py";
+  const auto refuse = [](const auto&... why) {
+    return ReportAndExitStatus(kProgram, InvalidArgument(why...));
+  };
   if (!line.job.sbatch.empty() && app.count("--slurm") == 0) {
-    return ReportAndExitStatus(kProgram,
-                               InvalidArgument("'", line.job.sbatch[0],
-                                               "' belongs to no option; text is named "
-                                               "with --input, labelled examples with --examples"));
+    return refuse("'", line.job.sbatch[0],
+                  "' belongs to no option; text is named with --input, labelled examples with "
+                  "--examples");
   }
   if (!line.tokens.empty()) return PrepareTokens(line);
   if (prep.tokenizer.empty() && prep.declared.ids != data::VocabIds()) {
-    return ReportAndExitStatus(
-        kProgram, absl::InvalidArgumentError(
-                      "--mask-id, --eod-id and the like belong to --tokens or --tokenizer; the "
-                      "vocabularies that anyorder trains have ids of their own"));
+    return refuse(
+        "--mask-id, --eod-id and the like belong to --tokens or --tokenizer; the vocabularies that "
+        "anyorder trains have ids of their own");
   }
   if (!line.examples.empty() || !line.task.empty()) return PrepareExamples(line);
-  if (!line.labels_from.empty()) {
-    return ReportAndExitStatus(
-        kProgram,
-        absl::InvalidArgumentError("--labels-from is about examples: --examples or --task"));
-  }
-  if (prep.inputs.empty()) {
-    return ReportAndExitStatus(
-        kProgram, absl::InvalidArgumentError(
-                      "--input is required: the text to prepare; or --tokens or --examples"));
-  }
+  if (!line.labels_from.empty())
+    return refuse("--labels-from is about examples: --examples or --task");
+  if (prep.inputs.empty())
+    return refuse("--input is required: the text to prepare; or --tokens or --examples");
   if (app.count("--slurm") > 0) return SubmitJobs(line, app, argc, argv);
   SayHowToGoOnWhenStopped(prep.output);
   const absl::StatusOr<data::PrepSummary> summary = data::RunPrep(prep);
