@@ -23,14 +23,6 @@ size_t AsciiPrefix(std::string_view text) {
   return i;
 }
 
-// Length of the well-formed sequence at the start of `text`, 0 if there is none.
-size_t Decode(std::string_view text, utf8proc_int32_t& code_point) {
-  const utf8proc_ssize_t length =
-      utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
-                       static_cast<utf8proc_ssize_t>(text.size()), &code_point);
-  return length > 0 ? static_cast<size_t>(length) : 0;
-}
-
 using Origins = std::vector<uint32_t>;
 
 // What was appended to `out` since it last fitted `origins`, which may be null, comes from
@@ -181,19 +173,13 @@ void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out
 }
 
 size_t FirstInvalidByte(std::string_view text) {
-  const void* nul = text.empty() ? nullptr : std::memchr(text.data(), 0, text.size());
-  const size_t end = nul == nullptr
-                         ? text.size()
-                         : static_cast<size_t>(static_cast<const char*>(nul) - text.data());
-  const std::string_view checked = text.substr(0, end);
-  utf8proc_int32_t code_point = 0;
-  for (size_t i = AsciiPrefix(checked); i < end;) {
-    const size_t length = Decode(checked.substr(i), code_point);
-    if (length == 0) return i;
-    i += length;
-    i += AsciiPrefix(checked.substr(i));
+  const std::string_view checked = text.substr(0, text.find('\0'));
+  for (size_t i = AsciiPrefix(checked); i < checked.size(); i += AsciiPrefix(checked.substr(i))) {
+    const size_t begin = i;
+    // U+FFFD that stands in the text has three bytes.
+    if (NextCodePoint(checked, i) == 0xFFFD && i == begin + 1) return begin;
   }
-  return end;
+  return checked.size();
 }
 
 size_t CompleteBytes(std::string_view text) {
