@@ -243,7 +243,7 @@ class Preparation {
       return SerializeScan(scan);
     };
     ASSIGN_OR_RETURN(const std::vector<std::string> scans,
-                     RunInWorkers(options_.workers, AllOf(files_.size()), scan_one,
+                     RunInWorkers(options_.workers, files_.size(), scan_one,
                                   [&](uint64_t bytes) { progress.Update(bytes); }));
     std::vector<ScannedFile> parsed;
     for (const std::string& scan : scans) parsed.push_back(ParseScan(scan));
@@ -376,7 +376,7 @@ class Preparation {
     {
       ProgressLine progress("sample", static_cast<uint64_t>(text_bytes), options_.quiet);
       RETURN_IF_ERROR(
-          RunInWorkers(options_.workers, AllOf(batches.size()), sample_one, [&](uint64_t bytes) {
+          RunInWorkers(options_.workers, batches.size(), sample_one, [&](uint64_t bytes) {
             progress.Update(bytes);
           }).status());
     }
@@ -399,7 +399,7 @@ class Preparation {
                     : "vocabulary: at most %llu entries\n",
                 static_cast<unsigned long long>(options_.vocabulary.size));
     }
-    ASSIGN_OR_RETURN(const std::vector<std::string> models, RunInWorkers(1, {0}, train, nullptr));
+    ASSIGN_OR_RETURN(const std::vector<std::string> models, RunInWorkers(1, 1, train, nullptr));
     for (size_t i = 0; i < batches.size(); ++i) ::unlink(staging_->SamplePath(i).c_str());
     return models[0];
   }
@@ -496,9 +496,8 @@ class Preparation {
       summary_.encoded_bytes = bytes;
       progress.Update(bytes);
     };
-    ASSIGN_OR_RETURN(
-        const std::vector<std::string> paths,
-        RunInWorkers(options_.workers, AllOf(batches.size()), encode_one, on_progress));
+    ASSIGN_OR_RETURN(const std::vector<std::string> paths,
+                     RunInWorkers(options_.workers, batches.size(), encode_one, on_progress));
     summary_.encode_seconds = progress.Seconds();
     summary_.units_encoded = missing.size();
     return finished_.Add(paths);

@@ -198,9 +198,7 @@ class PieceReader {
  private:
   // The first `byte` in buffer_[from, end); `end`: there is none.
   size_t Find(char byte, size_t from, size_t end) const {
-    const void* const found = std::memchr(buffer_.data() + from, byte, end - from);
-    return found == nullptr ? end
-                            : static_cast<size_t>(static_cast<const char*>(found) - buffer_.data());
+    return std::min(std::string_view(buffer_.data(), end).find(byte, from), end);
   }
 
   // Passes on the whole lines in buffer_[0, held_). Whether a CR at their end is a line end or half

@@ -49,13 +49,13 @@ struct ReplyHeader {
 struct Worker {
   pid_t pid = -1;
   int fd = -1;
-  size_t running = 0;  // position in the task list; valid while busy
+  size_t running = 0;  // its task; valid while busy
   bool is_busy = false;
 };
 
 class Pool {
  public:
-  Pool(const std::vector<size_t>& tasks, const WorkerTask& task) : tasks_(tasks), task_(task) {
+  Pool(size_t num_tasks, const WorkerTask& task) : num_tasks_(num_tasks), task_(task) {
     void* page = ::mmap(nullptr, sizeof(uint64_t), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (page != MAP_FAILED) progress_ = new (page) uint64_t(0);
@@ -68,14 +68,14 @@ class Pool {
 
   absl::Status Start(int num_workers) {
     if (progress_ == nullptr) return ErrnoStatus("mmap", "progress counter");
-    const size_t count = std::min<size_t>(static_cast<size_t>(num_workers), tasks_.size());
+    const size_t count = std::min(static_cast<size_t>(num_workers), num_tasks_);
     workers_.reserve(count);
     for (size_t i = 0; i < count; ++i) RETURN_IF_ERROR(StartOne());
     return absl::OkStatus();
   }
 
   absl::StatusOr<std::vector<std::string>> Run(const ProgressCallback& on_progress) {
-    results_.resize(tasks_.size());
+    results_.resize(num_tasks_);
     for (Worker& worker : workers_) RETURN_IF_ERROR(HandOut(worker));
     while (IsWaiting()) {
       std::vector<pollfd> polled;
@@ -128,11 +128,11 @@ class Pool {
 
   // Gives an idle worker the next task, if there is one.
   absl::Status HandOut(Worker& worker) {
-    worker.is_busy = next_ < tasks_.size() && failure_.ok();
+    worker.is_busy = next_ < num_tasks_ && failure_.ok();
     if (!worker.is_busy) return absl::OkStatus();
     worker.running = next_++;
-    const size_t index = tasks_[worker.running];
-    return SendFully(worker.fd, &index, sizeof index) ? absl::OkStatus() : Died(worker);
+    return SendFully(worker.fd, &worker.running, sizeof worker.running) ? absl::OkStatus()
+                                                                        : Died(worker);
   }
 
   absl::Status Collect(Worker& worker) {
@@ -171,13 +171,13 @@ class Pool {
     ::waitpid(std::exchange(worker.pid, -1), nullptr, 0);
   }
 
-  const std::vector<size_t>& tasks_;
+  const size_t num_tasks_;
   const WorkerTask& task_;
   uint64_t* progress_ = nullptr;  // shared with the workers
   std::vector<Worker> workers_;
   std::vector<std::string> results_;
   size_t next_ = 0;
-  size_t failed_ = SIZE_MAX;  // position of the first task that failed, with its error
+  size_t failed_ = SIZE_MAX;  // the first task that failed, with its error
   absl::Status failure_;
 };
 
@@ -191,11 +191,10 @@ double Now() {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
-                                                      const std::vector<size_t>& tasks,
+absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers, size_t num_tasks,
                                                       const WorkerTask& task,
                                                       const ProgressCallback& on_progress) {
-  Pool pool(tasks, task);
+  Pool pool(num_tasks, task);
   RETURN_IF_ERROR(pool.Start(num_workers));
   return pool.Run(on_progress);
 }

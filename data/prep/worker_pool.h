@@ -21,13 +21,12 @@ using WorkerTask = std::function<absl::StatusOr<std::string>(size_t task, uint64
 // Called in the parent about twice a second.
 using ProgressCallback = std::function<void(uint64_t progress)>;
 
-// Runs task(i) for every i of `tasks`, in that order as workers become free, and returns the
-// results in the same order. After a failure no task is begun; those before it in `tasks` are
-// waited for, and the error of the first that failed is returned, so that it does not depend on the
-// number of workers. REQUIRES: the calling process has one thread. Errors: those of the task;
-// Unavailable or Internal if a worker process dies.
-absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers,
-                                                      const std::vector<size_t>& tasks,
+// Runs task(i) for every i below num_tasks, in that order as workers become free, and returns the
+// results in the same order. After a failure no task is begun; those before it are waited for, and
+// the error of the first that failed is returned, so that it does not depend on the number of
+// workers. REQUIRES: the calling process has one thread. Errors: those of the task; Unavailable or
+// Internal if a worker process dies.
+absl::StatusOr<std::vector<std::string>> RunInWorkers(int num_workers, size_t num_tasks,
                                                       const WorkerTask& task,
                                                       const ProgressCallback& on_progress);
 
