@@ -26,7 +26,6 @@
 #include "core/ranking/kernel_ranker.h"
 #include "core/ranking/stop_words.h"
 #include "core/train/evaluation/token_states.h"
-#include "data/trec/document_files.h"
 #include "data/trec/trec_files.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/text_model.h"
