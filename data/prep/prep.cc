@@ -144,7 +144,7 @@ class Preparation {
     vocabulary_.cleaning = options_.declared.CleaningOr({});
     if (given_) vocabulary_ = *given_;
     options_.text.read.cleaning = vocabulary_.cleaning;
-    options_.vocabulary.keeps_spaces = vocabulary_.cleaning.mode == CleanMode::kNone;
+    options_.vocabulary.clean = vocabulary_.cleaning.mode;
     RETURN_IF_ERROR(FindFiles());
     // At once, too: whether Python has what is needed.
     if (IsAsWritten() && options_.part != PrepPart::kMerge)

@@ -217,7 +217,7 @@ std::string SentencePieceBridge::Encode(std::string_view text, std::vector<int32
 }
 
 std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
-                               bool keeps_spaces, const std::vector<std::string>& sentences,
+                               CleanMode clean, const std::vector<std::string>& sentences,
                                std::string& model) {
   std::unordered_map<std::string, std::string> settings = {
       {"model_type", type},
@@ -232,8 +232,9 @@ std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, boo
       {"num_threads", kTrainerThreads},
       {"minloglevel", "2"},
   };
-  if (keeps_spaces) {
-    settings["normalization_rule_name"] = "identity";
+  // NFKC would take Thai's am apart, say.
+  if (clean != CleanMode::kXlnet) settings["normalization_rule_name"] = "identity";
+  if (clean == CleanMode::kNone) {
     settings["remove_extra_whitespaces"] = "false";
     settings["allow_whitespace_only_pieces"] = "true";
   }
@@ -245,7 +246,7 @@ std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, boo
   }
   // In the trainer a tab stands between pieces: it becomes one only where it is asked for.
   const auto has_tab = [](const std::string& line) { return line.find('\t') != line.npos; };
-  if (keeps_spaces && std::any_of(sentences.begin(), sentences.end(), has_tab)) {
+  if (clean == CleanMode::kNone && std::any_of(sentences.begin(), sentences.end(), has_tab)) {
     std::string& symbols = settings["user_defined_symbols"];
     symbols += symbols.empty() ? "\t" : ",\t";
   }

@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/prep/cleaning.h"
+
 namespace anyorder::data {
 
 // Bytes [begin, end) of an encoded text that a piece was made of, with the space that its word mark
@@ -84,11 +86,11 @@ class SentencePieceBridge {
 
 // Trains a model of `type`: "unigram" with XLNet's published settings, or "word" or "char" for the
 // most frequent ones; the same sentences give the same model. Puts the serialised model in `model`:
-// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. With
-// `keeps_spaces` it has all spaces of a text, and its characters as they are. Returns the library's
-// error, or "".
+// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. As `clean` says,
+// it has the characters of a text as they are, not by NFKC, and also all of its spaces. Returns the
+// library's error, or "".
 std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
-                               bool keeps_spaces, const std::vector<std::string>& sentences,
+                               CleanMode clean, const std::vector<std::string>& sentences,
                                std::string& model);
 
 }  // namespace anyorder::data

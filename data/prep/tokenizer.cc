@@ -161,7 +161,7 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
   const bool has_words = training.type == VocabType::kWords;
   const std::string error = TrainSentencePiece(
       has_words ? "word" : "char", std::min(training.size, kNumSpecial + frequent),
-      /*takes_fewer=*/true, training.keeps_spaces && !has_words, sentences, model);
+      /*takes_fewer=*/true, has_words ? CleanMode::kXlnet : training.clean, sentences, model);
   if (error.empty()) return model;
   return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);
 }
@@ -186,11 +186,11 @@ absl::Status CannotTrain(uint64_t vocab_size, const std::string& error) {
 // which may leave less than the wanted size; then SentencePiece refuses it, although larger sizes
 // that need no such round work. Here it gets the best of what was left before that round. Each
 // size from n / 1.1 to n ends with the same n candidates, so steps of 1.1 miss none.
-absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size, bool keeps_spaces,
+absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size, CleanMode clean,
                                         const std::vector<std::string>& sentences) {
   std::string model, error;
   const auto train = [&](uint64_t size, bool takes_fewer) {
-    error = TrainSentencePiece("unigram", size, takes_fewer, keeps_spaces, sentences, model);
+    error = TrainSentencePiece("unigram", size, takes_fewer, clean, sentences, model);
     return error.empty();
   };
   const auto is_short = [&] { return NumberAfter(error, "<= ") > 0; };  // "... a value <= 5000."
@@ -220,9 +220,8 @@ absl::StatusOr<std::string> TrainPieces(uint64_t vocab_size, bool keeps_spaces,
 
 absl::StatusOr<std::string> TrainTokenizer(const VocabTraining& training,
                                            const std::vector<std::string>& sentences) {
-  return training.type == VocabType::kPieces
-             ? TrainPieces(training.size, training.keeps_spaces, sentences)
-             : TrainUnits(training, sentences);
+  return training.type == VocabType::kPieces ? TrainPieces(training.size, training.clean, sentences)
+                                             : TrainUnits(training, sentences);
 }
 
 }  // namespace anyorder::data

@@ -69,9 +69,9 @@ class Tokenizer {
 // fewer times than `min_count` are left out.
 struct VocabTraining {
   VocabType type = VocabType::kPieces;
-  uint64_t size = 32000;      // with special pieces; within the bounds below
-  uint64_t min_count = 1;     // of words and characters
-  bool keeps_spaces = false;  // as they are written, and letters as well: text that is not cleaned
+  uint64_t size = 32000;                // with special pieces; within the bounds below
+  uint64_t min_count = 1;               // of words and characters
+  CleanMode clean = CleanMode::kXlnet;  // of the sentences
 };
 
 // What may be asked of TrainTokenizer: smaller ones do not even hold the special pieces and one

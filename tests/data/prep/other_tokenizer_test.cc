@@ -310,11 +310,11 @@ const TestDocument& ForeignLines() {
 // Models with the library's rules for white space and without, of XLNet's layout and of another.
 TEST_F(OtherTokenizerTest, IdsOfTextAsWrittenAreTheLibrarysOfEachLine) {
   const std::string text = absl::StrJoin(ForeignLines(), "\n") + "\n";
-  for (const bool keeps_spaces : {false, true}) {
+  for (const CleanMode clean : {CleanMode::kXlnet, CleanMode::kNone}) {
     std::string model;
-    ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, keeps_spaces,
-                                 ForeignLines(), model),
-              "");
+    ASSERT_EQ(
+        TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, clean, ForeignLines(), model),
+        "");
     SentencePieceBridge bridge;
     ASSERT_EQ(bridge.Load(model), "");
     std::vector<int32_t> expected;

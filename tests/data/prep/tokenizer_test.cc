@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
@@ -163,7 +164,7 @@ TEST(TokenizerTest, EverySizeFromTheSmallestToTheLargestIsTrained) {
 TEST(TokenizerTest, LeavingOutPiecesGivesWhatTheTrainerMakesOfTheSameCandidates) {
   const std::string text = LicenceText();
   std::string all;
-  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, /*keeps_spaces=*/false,
+  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, CleanMode::kXlnet,
                                absl::StrSplit(text, '\n', absl::SkipEmpty()), all),
             "");
   for (const uint64_t size : {uint64_t{720}, NumPieces(all)})
@@ -239,20 +240,36 @@ TEST(TokenizerTest, CharactersAreOneTokenEachAndSoAreUnknownOnes) {
 TEST(TokenizerTest, ATabOfTextAsWrittenIsAToken) {
   const std::string mark = "\xE2\x96\x81";
   const VocabTraining training = {
-      .type = VocabType::kCharacters, .size = 100, .keeps_spaces = true};
+      .type = VocabType::kCharacters, .size = 100, .clean = CleanMode::kNone};
   auto characters = TrainUnits(training, "\tab\na\t b\n").value();
   EXPECT_EQ(characters.vocab_size(), 9u + 4);
   EXPECT_EQ(Encode(characters, "\t\ta b"), (Pieces{mark, "\t", "\t", "a", mark, "b"}));
   EXPECT_EQ(TrainUnits(training, "ab\na b\n").value().vocab_size(), 9u + 3);
   std::string model;
   const std::vector<std::string> code(50, "\tfor all of it:");
-  ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, /*keeps_spaces=*/true,
-                               code, model),
-            "");
+  ASSERT_EQ(
+      TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, CleanMode::kNone, code, model),
+      "");
   const auto tokenizer = Tokenizer::Load(model, "test").value();
   const Pieces pieces = Encode(tokenizer, "\t\tfor it:");
   EXPECT_EQ(std::count(pieces.begin(), pieces.end(), "\t"), 2);
   EXPECT_EQ(std::count(pieces.begin(), pieces.end(), "<unk>"), 0);
+}
+
+// NFKC takes ำ, ligatures and wide letters apart; a vocabulary of cleaned text may.
+TEST(TokenizerTest, LettersStayAsTheyAreOnceMarksDo) {
+  const std::string text = "น้ำ ທຳ ﬁ Ａ";
+  for (const CleanMode clean : {CleanMode::kXlnet, CleanMode::kAccents}) {
+    std::string model;
+    ASSERT_EQ(TrainSentencePiece("unigram", 1 << 20, /*takes_fewer=*/true, clean,
+                                 std::vector<std::string>(50, text), model),
+              "");
+    const std::string read =
+        absl::StrJoin(Encode(Tokenizer::Load(model, "test").value(), text), "");
+    EXPECT_EQ(absl::StrReplaceAll(read, {{"\xE2\x96\x81", " "}}) == " " + text,
+              clean == CleanMode::kAccents)
+        << read;
+  }
 }
 
 TEST(ModelRulesTest, AreReadOfTheFile) {
