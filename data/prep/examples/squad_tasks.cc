@@ -89,6 +89,7 @@ class SquadFile {
     if (!is_labelled) return absl::OkStatus();
     const Json* list = FindMember(question, "answers", &Json::is_array);
     if (list == nullptr) return DataLoss("'answers' is not a list");
+    if (list->empty() && !is_2) return absl::OkStatus();  // as without the member: nobody knows
     const Json* impossible = FindMember(question, "is_impossible", &Json::is_boolean);
     if (is_2 && impossible == nullptr) return DataLoss("'is_impossible' is not true or false");
     const bool is_impossible = impossible != nullptr && impossible->get<bool>();

@@ -71,6 +71,7 @@ TEST_F(SquadTasksTest, QuestionsComeWithAllAnswers) {
   // Test data: nobody knows.
   const OfficialResult test = ReadQuestions("squad2", List{{{"id", "x"}, {"question", "why?"}}});
   EXPECT_EQ(test.examples.at(0).label, "");
+  EXPECT_EQ(ReadQuestions("squad1", {Question("x", {})}).examples.at(0).label, "");
 }
 
 TEST_F(SquadTasksTest, AnswersThatStandElsewhereAreReported) {
@@ -126,8 +127,10 @@ TEST_F(SquadTasksTest, FaultsNameFileAndQuestion) {
   ExpectQuestionFault("squad1", {good, good}, "question q7: the identifier 'q7' was used before");
   ExpectQuestionFault("squad1", WithImpossible({good}), "pass --task squad2");
   ExpectQuestionFault("squad2", {good}, "pass --task squad1");
-  ExpectQuestionFault("squad1", {Question("q7", {})}, "question q7: the question has 0 answers");
-  List odd = WithImpossible({good});
+  List odd = WithImpossible({Question("q7", {})});
+  odd[0]["is_impossible"] = false;
+  ExpectQuestionFault("squad2", odd, "question q7: the question has 0 answers");
+  odd = WithImpossible({good});
   odd[0]["is_impossible"] = true;
   ExpectQuestionFault("squad2", odd, "has 1 answers, but 'is_impossible' is true");
   odd[0]["is_impossible"] = "no";
