@@ -163,6 +163,7 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
                       const std::string& usual_method) {
   WriteFlags flags{.write = options};  // what is not said is as it was: `fill` has temperature 0
   flags.method = reader.OneOf("method", facts.methods).value_or(usual_method);
+  if (flags.method.empty() && !facts.methods.empty()) flags.method = facts.methods.front();
   // Options of the whole call that do not act on a line's own method are not meant for it.
   SetMethod(flags.method, flags.write);
   flags.write.ResetIdle();

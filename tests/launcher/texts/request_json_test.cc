@@ -106,6 +106,16 @@ TEST(ParseRequestTest, KeysOfTheOtherOpsArrive) {
   EXPECT_EQ(std::get<TokensRequest>(Parse(R"({"op": "tokens", "text": "f"})")->what).text, "f");
 }
 
+// What another method than the model's own would take is not offered.
+TEST(ParseRequestTest, KeysThatAreOfferedAreOfTheMethod) {
+  ModelFacts facts;
+  facts.methods = {"left-to-right"};
+  const nlohmann::json request = {{"op", "complete"}, {"prompt", "a"}, {"bloc_length", 4}};
+  const absl::Status status = ParseRequest(request, facts, kLimits).status();
+  EXPECT_THAT(status, Says("'bloc_length' is not known; keys here: ", "top_p"));
+  EXPECT_THAT(status, ::testing::Not(Says("steps")));
+}
+
 struct Fault {
   const char* request;
   const char* key;
