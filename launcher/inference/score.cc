@@ -176,8 +176,10 @@ void PrintJson(const ScoreOptions& options, const Scores& scores) {
 // used or do not fit one another, naming file, line and examples; AlreadyExists; I/O.
 absl::Status Score(const ScoreOptions& options) {
   RETURN_IF_ERROR(CheckCounts(options));
-  if (!options.task.empty() && options.task != kTrec)
-    RETURN_IF_ERROR(data::FindOfficialTask(options.task).status());
+  if (!options.task.empty() && options.task != kTrec) {
+    const absl::Status known = data::FindOfficialTask(options.task).status();
+    if (!known.ok()) return InvalidArgument(known.message(), "; this command has trec, too");
+  }
   Scores scores;
   if (options.task == kTrec) {
     RETURN_IF_ERROR(ScoreTrec(options, scores));

@@ -102,7 +102,7 @@ files() {
 
   # Whatever the gold file is, and with the option that this command has.
   for gold in dev.tsv blind.jsonl; do
-    refuses 64 "is not a task whose files are known.* leave --task out" --task classification --gold $gold --predictions a.jsonl
+    refuses 64 "is not a task whose files are known.* leave --task out.* trec" --task classification --gold $gold --predictions a.jsonl
   done
   refuses 64 "SST-2.tsv' exists and is not overwritten" --task sst2 --gold dev.tsv --predictions a.jsonl --write-submission sent
   refuses 64 "names 1 files, but --gold 2" --task sst2 --gold dev.tsv dev.tsv --predictions a.jsonl
