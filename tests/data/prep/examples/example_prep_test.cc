@@ -224,7 +224,8 @@ TEST_F(ExamplePrepTest, LabelsThatMayBeMeantAsOneAreNamed) {
     return Done(Run(Store("l.tsv", lines), output_)).error;
   };
   EXPECT_THAT(warning({"Yes", "no", "yes "}),
-              HasSubstr("the labels 'Yes', 'yes' differ in case, blanks or the form of a character "
+              HasSubstr("[prep] warning: the labels 'Yes', 'yes' differ in case, blanks or the "
+                        "form of a character "
                         "only, but are 2 classes"));
   EXPECT_THAT(warning({"caf\u00e9", "cafe\u0301"}), HasSubstr("are 2 classes"));
   EXPECT_THAT(warning({"not good", "not  good"}), HasSubstr("are 2 classes"));
