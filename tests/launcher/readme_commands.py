@@ -251,6 +251,7 @@ WALKS = [
     ("adapters", "core/objective/finetuning.md", "train.lora.rank", {"hf": "own text/hf"}, None),
     ("classifier", "configs/finetune/README.md", "xlnet_finetuning", {"xlnet": "own text/hf"}, None),
     ("from scratch", "configs/finetune/README.md", "bert-classify-tiny.toml", {}, None),
+    ("conversations", "configs/finetune/README.md", "anyorder chat   tuned", {"shards": "own text/shards"}, None),
     ("classes", "launcher/inference/README.md", "runs/topics", {"runs/topics": "classifier/topics"}, None),
     ("blanks", "launcher/texts/README.md", "anyorder fill", {"runs/xlnet": "own text/run"}, "runs/llada"),
     ("drawn", "launcher/show/README.md", "--trace-text", {"runs/a": "own text/run"}, None),
@@ -279,6 +280,9 @@ def write_inputs(folder, source):
             (("user", "Who runs?"), ("assistant", "A rank."), ("user", "Where?"), ("assistant", "On a node."))]
     (folder / "chats.jsonl").write_text((json.dumps({"messages": talk}) + "\n") * 20)
     lines = [line for line in text.splitlines() if re.fullmatch(r"[\w ,.]{40,}", line)]
+    (folder / "chats.jsonl").write_text("".join(
+        json.dumps({"messages": [{"role": "user", "content": line}, {"role": "assistant", "content": line.upper()}] * 2}) + "\n"
+        for line in lines[:20]))
     for name in ("train", "held-out"):
         (folder / f"{name}.csv").write_text("text,label\n" + "".join(
             f'"{line}",{"long" if len(line) > 70 else "short"}\n' for line in lines[:60]))
