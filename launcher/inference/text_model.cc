@@ -16,34 +16,37 @@ namespace anyorder::launcher {
 namespace {
 
 absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
-                                                     const TrainMetadata& saved) {
+                                                     const TrainMetadata& saved, int64_t rows) {
   ASSIGN_OR_RETURN(data::DatasetVocabulary vocabulary,
                    data::ReadVocabularyOf(path, saved.tokenizer_digest));
   const std::string digest = vocabulary.Digest();
   if (digest == saved.tokenizer_digest) return vocabulary;
+  // Data declare rows that a tokenizer.json does not name.
+  const auto larger = data::ReadVocabulary(path, {.size = static_cast<uint64_t>(rows)});
+  if (larger.ok() && larger->Digest() == saved.tokenizer_digest) return larger;
   return FailedPrecondition(
       "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",
       saved.tokenizer_digest,
-      "; give its training data with --vocab, or their tokenizer if these declare nothing "
-      "besides");
+      "; give its training data with --vocab, or their tokenizer if these declare no "
+      "special tokens besides");
 }
 
 // The run's vocabulary. The user names it; or it lies beside the imported weights of the run, or of
 // the base of its adapters; or in the dataset that the run trains on.
 absl::StatusOr<data::DatasetVocabulary> FindVocabulary(const TextModelOptions& options,
                                                        const RunConfig& config,
-                                                       const TrainMetadata& saved) {
-  if (!options.vocab.empty()) return ReadMatching(options.vocab, saved);
+                                                       const TrainMetadata& saved, int64_t rows) {
+  if (!options.vocab.empty()) return ReadMatching(options.vocab, saved, rows);
   const ImportedRun imported = ImportOfExport(options.run_dir, config);
   const std::string kept = imported.exists() ? imported.tokenizer() : "";
   if (!kept.empty()) {
-    absl::StatusOr<data::DatasetVocabulary> own = ReadMatching(kept, saved);
+    absl::StatusOr<data::DatasetVocabulary> own = ReadMatching(kept, saved, rows);
     if (own.ok() || saved.is_imported()) return own;
   }
   RETURN_IF_ERROR(ReadTrainingData(config.data.shards, "the vocabulary of the run",
                                    "give its tokenizer with --vocab")
                       .status());
-  ASSIGN_OR_RETURN(data::DatasetVocabulary found, ReadMatching(config.data.shards, saved));
+  ASSIGN_OR_RETURN(data::DatasetVocabulary found, ReadMatching(config.data.shards, saved, rows));
   // The data may declare more, such as a mask, but only the directory of imported weights has the
   // model's chat template.
   const auto own = data::ReadVocabulary(kept, {});
@@ -63,24 +66,22 @@ absl::Status CheckSpecialTokens(const RunConfig& config, const RunVocabulary& vo
 absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
                                              const RunConfig& config, const TrainMetadata& saved,
                                              const ckpt::Checkpoint& checkpoint) {
-  ASSIGN_OR_RETURN(data::DatasetVocabulary found, FindVocabulary(options, config, saved));
-  int64_t rows = 0;
-  if (found.file == data::kHuggingFaceFile) {
-    if (!options.letter_case.empty()) {
-      return absl::InvalidArgumentError(
-          "--case is not for a tokenizer.json, which lower-cases by itself if it should; leave it "
-          "out");
-    }
-    // Released models have more than their tokenizer has tokens.
-    ASSIGN_OR_RETURN(const WeightReader weights,
-                     WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
-    rows = VocabSizeOf(weights.parameters());
+  ASSIGN_OR_RETURN(const WeightReader weights,
+                   WeightReader::Open(checkpoint, options.weights(), config.train.init_from));
+  // Released models have more than their tokenizer has tokens.
+  const int64_t rows = VocabSizeOf(weights.parameters());
+  ASSIGN_OR_RETURN(data::DatasetVocabulary found, FindVocabulary(options, config, saved, rows));
+  if (found.is_hugging_face() && !options.letter_case.empty()) {
+    return absl::InvalidArgumentError(
+        "--case is not for a tokenizer.json, which lower-cases by itself if it should; leave it "
+        "out");
   }
   if (!options.letter_case.empty()) {
     found.cleaning.letter_case =
         options.letter_case == "uncased" ? data::LetterCase::kUncased : data::LetterCase::kCased;
   }
-  ASSIGN_OR_RETURN(RunVocabulary vocabulary, RunVocabulary::Make(found, rows));
+  ASSIGN_OR_RETURN(RunVocabulary vocabulary,
+                   RunVocabulary::Make(found, found.is_hugging_face() ? rows : 0));
   RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
   return vocabulary;
 }
