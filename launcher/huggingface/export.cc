@@ -369,6 +369,15 @@ std::string PeftConfigText(const Export& work, const HfFamily& family, const Pef
 absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
+  if (work.imported.exists() && config.lora.Trains("transformer.segment_embedding.weight")) {
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(work.imported.config));
+    ASSIGN_OR_RETURN(const HfConfig base, ParseHfConfig(text, work.imported.config));
+    if (base.model.num_segments < config.model.num_segments) {
+      return FailedPrecondition("the run trains ", config.model.num_segments,
+                                " token types, but peft keeps the size of the base's table, ",
+                                base.model.num_segments, "; export it with --format hf");
+    }
+  }
   const ParameterLayout network(config.model, VocabSizeOf(work.weights.parameters()));
   TensorTable tensors = family.Tensors(config.model, network);
   // How many rows stand before the first position is said by config.json alone.
