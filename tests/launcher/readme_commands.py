@@ -255,7 +255,6 @@ WALKS = [
     ("classes", "launcher/inference/README.md", "runs/topics", {"runs/topics": "classifier/topics"}, None),
     ("blanks", "launcher/texts/README.md", "anyorder fill", {"runs/xlnet": "own text/run"}, "runs/llada"),
     ("drawn", "launcher/show/README.md", "--trace-text", {"runs/a": "own text/run"}, None),
-    ("conversations", "configs/finetune/README.md", "--chat-template '{role}", {"shards": "own text/shards"}, None),
     ("judged", "launcher/likelihood/README.md", "runs/gpt", {"runs/gpt": "conversations/llama", "texts.jsonl": "drawn/texts.jsonl"},
      "runs/llada"),
 ]
@@ -276,9 +275,6 @@ def write_inputs(folder, source):
     (folder / "prompts.txt").write_text("A run is\nThe text of\n")
     (folder / "lines.txt").write_text("The ball.\nA song.\n")
     (folder / "new.jsonl").write_text('{"text": "The old goal."}\n{"text": "A song."}\n')
-    talk = [{"role": role, "content": words} for role, words in
-            (("user", "Who runs?"), ("assistant", "A rank."), ("user", "Where?"), ("assistant", "On a node."))]
-    (folder / "chats.jsonl").write_text((json.dumps({"messages": talk}) + "\n") * 20)
     lines = [line for line in text.splitlines() if re.fullmatch(r"[\w ,.]{40,}", line)]
     (folder / "chats.jsonl").write_text("".join(
         json.dumps({"messages": [{"role": "user", "content": line}, {"role": "assistant", "content": line.upper()}] * 2}) + "\n"
