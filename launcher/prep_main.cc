@@ -103,6 +103,17 @@ void WarnOfClasses(const data::ExamplePrepSummary& summary) {
   }
 }
 
+// Says how many tokens are unknown, and warns where they are many: a few characters are too rare
+// for any vocabulary.
+void ReportUnknown(const std::map<std::string, uint64_t>& counts, uint64_t num_tokens) {
+  const auto found = counts.find("tokens_unknown");
+  if (found == counts.end()) return;
+  const std::string said =
+      absl::StrCat(found->second, " of ", num_tokens,
+                   " tokens are <unk>: the vocabulary has no piece for their characters");
+  found->second > num_tokens / 1000 ? LogWarning(said) : Log(said);
+}
+
 // Says which letters lost marks by --clean xlnet, and warns where they are many. Latin ones do
 // without in English, for which that cleaning was made.
 void ReportMarks(const std::map<std::string, uint64_t>& counts) {
@@ -133,7 +144,8 @@ int PrepareExamples(const PrepCommandLine& line) {
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const bool is_own = line.task.empty() && line.labels_from.empty();
   if (is_own) WarnOfClasses(*summary);
-  ReportMarks(summary->letters);
+  ReportMarks(summary->counts);
+  ReportUnknown(summary->counts, summary->num_tokens);
   const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
@@ -168,6 +180,7 @@ int PrepareTokens(const PrepCommandLine& line) {
       {line.tokens, prep.output, prep.tokenizer, prep.declared, line.ids_field, prep.shard_tokens});
   if (!summary.ok()) return ReportAndExitStatus(kProgram, summary.status());
   const data::DatasetIndex& index = summary->index;
+  ReportUnknown(index.counts, index.num_tokens);
   const nlohmann::json json{
       {"num_files", summary->num_files},           {"num_tokens", index.num_tokens},
       {"num_documents", index.num_documents},      {"num_sentences", index.num_sentences},
@@ -351,6 +364,7 @@ int Main(int argc, char** argv) {
     PrintText(*summary, prep);
   }
   ReportMarks(summary->index.counts);
+  ReportUnknown(summary->index.counts, summary->index.num_tokens);
   return ReportAndExitStatus(kProgram, absl::OkStatus());
 }
 

@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <numeric>
 
@@ -202,6 +203,27 @@ size_t AppendWithReplacements(std::string_view text, std::string& out) {
     out.append("\xEF\xBF\xBD");
     text.remove_prefix(1);
     ++replaced;
+  }
+  return replaced;
+}
+
+size_t ReplaceHalfPairs(std::string& json) {
+  size_t replaced = 0;
+  // Of "\uXXXX" at `at` the surrogates that it is one of: 0xD800, 0xDC00 or, if it is none, 0.
+  const auto half = [&json](size_t at) -> unsigned {
+    unsigned code = 0;
+    const char* const digits = json.data() + std::min(json.size(), at + 2);
+    if (json.compare(std::min(json.size(), at), 2, "\\u") != 0 || json.size() < at + 6) return 0;
+    if (std::from_chars(digits, digits + 4, code, 16).ptr != digits + 4) return 0;
+    return (code & 0xF800) == 0xD800 ? code & 0xFC00 : 0;
+  };
+  for (size_t at = json.find('\\'); at < json.size(); at = json.find('\\', at)) {
+    const bool is_pair = half(at) == 0xD800 && half(at + 6) == 0xDC00;
+    if (!is_pair && half(at) != 0) {
+      json.replace(at, 6, "\\ufffd");
+      ++replaced;
+    }
+    at += is_pair ? 12 : 2;
   }
   return replaced;
 }

@@ -76,4 +76,7 @@ size_t CompleteBytes(std::string_view text);
 // sequence. Returns how many were replaced.
 size_t AppendWithReplacements(std::string_view text, std::string& out);
 
+// Makes each JSON escape of half a surrogate pair, "\ud800" say, that of U+FFFD. Returns how many.
+size_t ReplaceHalfPairs(std::string& json);
+
 }  // namespace anyorder::data

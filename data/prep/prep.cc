@@ -509,8 +509,9 @@ class Preparation {
     std::map<std::string, uint64_t> counts = Counts(decisions.totals);
     if (decisions.num_documents == 0) {
       is_hopeless_ = true;
-      return absl::DataLossError(NoneLeft(counts.at("documents_read"), counts,
-                                          summary_.has_txt && !options_.text.joins_paragraphs));
+      return absl::DataLossError(
+          NoneLeft(counts.at("documents_read"), counts,
+                   summary_.has_txt && !options_.text.read.joins_paragraphs));
     }
     const std::string folder = staging_->OutFolder();
     ASSIGN_OR_RETURN(DatasetIndex index, StartDataset(folder, vocabulary_, options_.shard_tokens,
@@ -518,7 +519,7 @@ class Preparation {
     ASSIGN_OR_RETURN(index, WriteDataset(keys_, finished_, decisions, folder, std::move(index),
                                          vocabulary_.is_start_piece));
     index.settings = Settings(options_, vocabulary_.TextSettings());
-    index.counts = std::move(counts);
+    index.counts.merge(counts);
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 

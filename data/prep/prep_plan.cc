@@ -74,7 +74,8 @@ absl::StatusOr<std::string> ReadAsLines(const std::string& field, InputFile& fil
   std::string first;
   const auto take = [&](const TextPiece& piece) {
     first.clear();
-    AppendWithReplacements(piece.text, first);  // what is invalid is ReadText's to judge
+    AppendWithReplacements(piece.text, first);
+    ReplaceHalfPairs(first);  // what is invalid is ReadText's to judge
     return IsBlank(first) ? absl::OkStatus() : absl::CancelledError();
   };
   const auto read = ReadPieces(*source, {.max_bytes = kMaxJsonLineBytes}, take);

@@ -56,15 +56,18 @@ ShardRecord LocateArrays(const Hdf5ImageWriter& image) {
   return record;
 }
 
-// Sets the word-start bits of `ids`, the first of which is bit `at`. Tokens are read by memcpy
-// because work units do not align them. Returns the first id outside the vocabulary, or -1.
+// Sets the word-start bits of `ids`, the first of which is bit `at`, and counts those that are
+// `unk`. Tokens are read by memcpy because work units do not align them. Returns the first id
+// outside the vocabulary, or -1.
 template <typename Token>
 int64_t MarkWordStarts(absl::Span<const char> ids, uint64_t at,
-                       const std::vector<uint8_t>& is_start, std::vector<uint8_t>& bits) {
+                       const std::vector<uint8_t>& is_start, std::vector<uint8_t>& bits,
+                       int64_t unk, uint64_t& num_unknown) {
   for (size_t i = 0; i < ids.size(); i += sizeof(Token), ++at) {
     Token id = 0;
     std::memcpy(&id, ids.data() + i, sizeof id);
     if (id >= is_start.size()) return id;
+    num_unknown += id == unk ? 1 : 0;
     bits[at / 8] |= static_cast<uint8_t>(is_start[id] << (at % 8));
   }
   return -1;
@@ -143,9 +146,11 @@ absl::Status ShardWriter::Append(absl::Span<const char> ids, bool flag) {
     const uint64_t take =
         std::min<uint64_t>(ids.size() / index_.token_bytes, index_.shard_tokens - filled_);
     const absl::Span<const char> taken = ids.first(take * index_.token_bytes);
-    const int64_t bad = index_.token_bytes == 2
-                            ? MarkWordStarts<uint16_t>(taken, filled_, is_start_, word_starts_)
-                            : MarkWordStarts<uint32_t>(taken, filled_, is_start_, word_starts_);
+    const auto mark = index_.token_bytes == 2 ? MarkWordStarts<uint16_t> : MarkWordStarts<uint32_t>;
+    // GPT-2 says that its <eod> is its <unk>.
+    const VocabIds& vocab = index_.vocab_ids;
+    const int64_t bad = mark(taken, filled_, is_start_, word_starts_,
+                             vocab.unk == vocab.eod ? -1 : vocab.unk, num_unknown_);
     if (bad >= 0) {
       return DataLoss("token id ", bad, " in the unfinished work, but the vocabulary has ",
                       is_start_.size(), "; delete the unfinished work and start again");
@@ -202,6 +207,7 @@ absl::Status ShardWriter::StoreShard(Hdf5ImageWriter& image) {
 
 absl::StatusOr<DatasetIndex> ShardWriter::Finish() {
   if (filled_ > 0) RETURN_IF_ERROR(WriteShard());
+  if (num_unknown_ > 0) index_.counts["tokens_unknown"] = num_unknown_;
   ASSIGN_OR_RETURN(index_.shards,
                    StoreFile(directory_, kShardIndexFile, SerializeShardIndex(shards_)));
   return index_;

@@ -44,7 +44,8 @@ class ShardWriter {
   absl::Status AddSentence(absl::Span<const int32_t> ids);
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();
-  // Writes the last shard and shards.idx. Returns the index with num_tokens and shards.
+  // Writes the last shard and shards.idx. Returns the index with num_tokens, shards and, where
+  // there are any, the number of tokens that are <unk>.
   absl::StatusOr<DatasetIndex> Finish();
 
  private:
@@ -60,7 +61,8 @@ class ShardWriter {
   std::vector<uint8_t> sentence_flags_;
   std::vector<uint8_t> document_starts_;
   std::vector<uint8_t> word_starts_;
-  uint64_t filled_ = 0;    // tokens in the shard being built, which begins at index_.num_tokens
+  uint64_t filled_ = 0;  // tokens in the shard being built, which begins at index_.num_tokens
+  uint64_t num_unknown_ = 0;
   bool next_flag_ = true;  // of the next sentence
   bool starts_document_ = true;
 };

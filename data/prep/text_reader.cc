@@ -74,7 +74,12 @@ class TextParser {
   absl::Status OnJsonLine(std::string_view text) {
     RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
-    const auto record = TryParseJson<Json>(text);
+    auto record = TryParseJson<Json>(text);
+    if (record.is_discarded() && options_.invalid_utf8 == InvalidUtf8::kReplace) {
+      std::string repaired(text);
+      counts_.invalid_replaced += ReplaceHalfPairs(repaired);
+      record = TryParseJson<Json>(repaired);
+    }
     const std::string& name = options_.text_field;
     if (!record.is_object()) {
       return Bad(WhyNoJsonObject(text), "; a line must be one with a string field '", name, "'",
@@ -258,6 +263,8 @@ class PieceReader {
 }  // namespace
 
 const char* LinesHint(std::string_view line) {
+  if (std::string copy(line); ReplaceHalfPairs(copy) > 0)
+    return "; repair the file or pass --invalid-utf8 replace";
   line = StripSpace(line);
   if (line.starts_with('['))
     return ". A JSON array is turned into lines by: jq -c '.[]' OLD.json >NEW.jsonl";

@@ -100,7 +100,7 @@ absl::Status ReadText(ByteSource& source, const TextReadOptions& options, Senten
                       TextReadCounts& counts, uint64_t* progress);
 
 // What messages about a faulty line end with. For a line that begins a JSON array, or an object of
-// several lines, how to make lines of it; "" for others.
+// several lines, how to make lines of it; for half a surrogate pair, what replaces it; else "".
 const char* LinesHint(std::string_view line);
 // For text that is not in the encoding of `source`.
 std::string InvalidTextAdvice(const ByteSource& source);

@@ -74,7 +74,7 @@ class ExamplePreparation {
     }
     RETURN_IF_ERROR(NumberClasses());
     RETURN_IF_ERROR(Publish());
-    marks_.AddTo(summary_.letters);
+    marks_.AddTo(summary_.counts);
     return summary_;
   }
 
@@ -424,6 +424,7 @@ class ExamplePreparation {
     ASSIGN_OR_RETURN(const DatasetIndex index, ReadDatasetIndex(options_.output));
     summary_.num_examples = examples_.size();
     summary_.num_tokens = index.num_tokens;
+    summary_.counts = index.counts;
     summary_.dataset_digest = index.dataset_digest;
     return absl::OkStatus();
   }
@@ -441,8 +442,8 @@ class ExamplePreparation {
     if (chat_) index.settings.emplace("chat_template", options_.chat_template);
     if (options_.whole_conversations) index.settings.emplace("conversations", "whole");
     if (official_ != nullptr) index.settings.emplace("task", official_->name);
-    index.counts = {{"examples_read", examples_.size()},
-                    {"examples_unlabelled", summary_.num_unlabelled}};
+    index.counts.insert(
+        {{"examples_read", examples_.size()}, {"examples_unlabelled", summary_.num_unlabelled}});
     if (summary_.task == ExampleTask::kSpans)
       index.counts.emplace("examples_unanswerable", summary_.num_unanswerable);
     if (num_misplaced_ > 0) index.counts.emplace(kMisplacedCount, num_misplaced_);

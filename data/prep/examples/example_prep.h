@@ -57,10 +57,10 @@ struct ExamplePrepSummary {
   uint64_t longest = 0;  // tokens of the longest example
   // Examples that do not fit with their special tokens in sequences of so many.
   std::map<uint64_t, uint64_t> num_longer = {{128, 0}, {512, 0}};
-  uint64_t most_parts = 0;                  // texts of an example
-  std::vector<std::string> classes;         // label 0, 1, ...
-  bool has_scores = false;                  // in place of classes
-  std::map<std::string, uint64_t> letters;  // MarkCounts
+  uint64_t most_parts = 0;                 // texts of an example
+  std::vector<std::string> classes;        // label 0, 1, ...
+  bool has_scores = false;                 // in place of classes
+  std::map<std::string, uint64_t> counts;  // of the dataset, and MarkCounts
   std::string dataset_digest;
   std::vector<LeftOutFile> left_out;  // files, and FILE:LINE of conversations
 };

@@ -122,8 +122,8 @@ class TokenPreparation {
     index.settings = {{"vocabulary", options_.tokenizer.empty() ? "declared" : "given"},
                       {"tokens", "given"}};
     if (vocabulary_.is_sentence_piece()) index.settings["clean"] = vocabulary_.cleaning.name();
-    index.counts = {{"documents_read", index.num_documents},
-                    {"documents_kept", index.num_documents}};
+    index.counts.insert(
+        {{"documents_read", index.num_documents}, {"documents_kept", index.num_documents}});
     return WriteFileAtomically(absl::StrCat(folder, "/", kIndexFile), SerializeDatasetIndex(index));
   }
 

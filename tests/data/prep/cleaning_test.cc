@@ -97,6 +97,22 @@ TEST(CleaningTest, FirstInvalidByteFindsEachKindOfFault) {
   EXPECT_EQ(FirstInvalidByte(std::string_view("a\xFF\0", 3)), 1u);        // the earlier fault wins
 }
 
+TEST(CleaningTest, HalvesOfSurrogatePairsAreReplacedInJson) {
+  const std::tuple<std::string, std::string, size_t> cases[] = {
+      {"", "", 0},
+      {R"("\ud83d\udE00 \u00e9 \\ud800")", R"("\ud83d\udE00 \u00e9 \\ud800")", 0},
+      {R"("\uD800")", R"("\ufffd")", 1},
+      {R"("\udc00\ud800\ud83d\ude00\n\udfff")", R"("\ufffd\ufffd\ud83d\ude00\n\ufffd")", 3},
+      {R"("\ud800\u0041")", R"("\ufffd\u0041")", 1},
+      {R"("\ud80)", R"("\ud80)", 0},
+      {R"("\ud800\)", R"("\ufffd\)", 1}};
+  for (const auto& [json, expected, count] : cases) {
+    std::string repaired = json;
+    EXPECT_EQ(ReplaceHalfPairs(repaired), count) << json;
+    EXPECT_EQ(repaired, expected);
+  }
+}
+
 TEST(CleaningTest, ReplacementsCountAndKeepTheRest) {
   std::string out = "> ";
   EXPECT_EQ(AppendWithReplacements(std::string_view("a\xFF"

@@ -128,7 +128,9 @@ TEST(TextReaderTest, BadJsonLinesNameFileAndLine) {
             "line must be one with a string field 'text'. A JSON array is turned"},
            {"{\"text\":\"a\"", "not valid JSON (column 12: unexpected end of input; expected '}')"},
            {"{\"text\":\"\\ud800\"}",
-            "not valid JSON (column 16: invalid string: surrogate U+D800..U+DBFF must be followed"},
+            "be followed by U+DC00..U+DFFF); a line must be one with a string field 'text'; repair "
+            "the "
+            "file or pass --invalid-utf8 replace"},
            {"{\"text\":\"a\\u0000b\"}", "NUL"}}) {
     EXPECT_THAT(Read(good + line + "\n" + good, kJsonl).status,
                 Fails(absl::IsDataLoss, message, "in:2: "))
@@ -151,6 +153,11 @@ TEST(TextReaderTest, InvalidBytesAreNamedByLineAndOffsetOrReplaced) {
   EXPECT_THAT(Read(std::string("a\0b\n", 4)).status, Says("in:1: byte 1: NUL"));
   options.kind = TextKind::kJsonl;
   EXPECT_EQ(Read("{\"text\":\"a\xFF\"}", options).log, "a\xEF\xBF\xBD|/");
+  const Outcome escaped = Read(R"({"text": "a\ud800b"})", options);
+  EXPECT_EQ(escaped.log,
+            "a\xEF\xBF\xBD"
+            "b|/");
+  EXPECT_EQ(escaped.counts.invalid_replaced, 1u);
 }
 
 TEST(TextReaderTest, LongLinesAreCutAtWhiteSpaceOrBetweenCharacters) {
