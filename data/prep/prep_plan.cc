@@ -74,13 +74,12 @@ absl::StatusOr<std::string> ReadAsLines(const std::string& field, InputFile& fil
   std::string first;
   const auto take = [&](const TextPiece& piece) {
     first.clear();
-    AppendWithReplacements(piece.text, first);
-    ReplaceHalfPairs(first);  // what is invalid is ReadText's to judge
+    AppendWithReplacements(piece.text, first);  // what is invalid is ReadText's to judge
     return IsBlank(first) ? absl::OkStatus() : absl::CancelledError();
   };
   const auto read = ReadPieces(*source, {.max_bytes = kMaxJsonLineBytes}, take);
   if (!read.ok() && !absl::IsCancelled(read.status())) return read.status();
-  const auto object = TryParseJson<Json>(first);
+  const Json object = ParseJsonLine(first, InvalidUtf8::kReplace);
   if (!object.is_object()) return absl::StrCat(WhyNoJsonObject(first), LinesHint(first));
   if (!field.empty() && !object.contains(field))
     return absl::StrCat("without a field '", field, "'");

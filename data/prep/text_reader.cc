@@ -74,12 +74,7 @@ class TextParser {
   absl::Status OnJsonLine(std::string_view text) {
     RETURN_IF_ERROR(Validate(text));
     if (IsBlank(text)) return absl::OkStatus();
-    auto record = TryParseJson<Json>(text);
-    if (record.is_discarded() && options_.invalid_utf8 == InvalidUtf8::kReplace) {
-      std::string repaired(text);
-      counts_.invalid_replaced += ReplaceHalfPairs(repaired);
-      record = TryParseJson<Json>(repaired);
-    }
+    const Json record = ParseJsonLine(text, options_.invalid_utf8, &counts_.invalid_replaced);
     const std::string& name = options_.text_field;
     if (!record.is_object()) {
       return Bad(WhyNoJsonObject(text), "; a line must be one with a string field '", name, "'",
@@ -261,6 +256,15 @@ class PieceReader {
 };
 
 }  // namespace
+
+Json ParseJsonLine(std::string_view line, InvalidUtf8 invalid_utf8, uint64_t* replaced) {
+  Json json = TryParseJson<Json>(line);
+  if (!json.is_discarded() || invalid_utf8 == InvalidUtf8::kError) return json;
+  std::string repaired(line);
+  const uint64_t count = ReplaceHalfPairs(repaired);
+  if (replaced != nullptr) *replaced += count;
+  return TryParseJson<Json>(repaired);
+}
 
 const char* LinesHint(std::string_view line) {
   if (std::string copy(line); ReplaceHalfPairs(copy) > 0)

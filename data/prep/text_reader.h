@@ -9,6 +9,8 @@
 
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -98,6 +100,11 @@ struct TextReadCounts {
 // longer than kMaxJsonLineBytes; those of TableReader, `source` and `sink`.
 absl::Status ReadText(ByteSource& source, const TextReadOptions& options, SentenceSink& sink,
                       TextReadCounts& counts, uint64_t* progress);
+
+// The value of a line, discarded if it is no JSON. With kReplace, half a surrogate pair is U+FFFD,
+// and `replaced`, unless null, is increased by one.
+nlohmann::json ParseJsonLine(std::string_view line, InvalidUtf8 invalid_utf8,
+                             uint64_t* replaced = nullptr);
 
 // What messages about a faulty line end with. For a line that begins a JSON array, or an object of
 // several lines, how to make lines of it; for half a surrogate pair, what replaces it; else "".

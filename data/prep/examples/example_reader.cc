@@ -412,12 +412,7 @@ class ExampleFile {
  private:
   absl::Status OnJsonLine(std::string_view text, uint64_t line) {
     if (text.find_first_not_of(" \t\r\v\f") == std::string_view::npos) return absl::OkStatus();
-    auto record = TryParseJson<Json>(text);
-    if (record.is_discarded() && options_.cleaning.invalid_utf8 == InvalidUtf8::kReplace) {
-      std::string repaired(text);
-      ReplaceHalfPairs(repaired);
-      record = TryParseJson<Json>(repaired);
-    }
+    const Json record = ParseJsonLine(text, options_.cleaning.invalid_utf8);
     if (record.is_object()) return Read(record, line, line);
     return DataLoss(Place(line), ": ", WhyNoJsonObject(text), "; write one example per line",
                     LinesHint(text));

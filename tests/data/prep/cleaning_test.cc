@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <map>
+#include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 

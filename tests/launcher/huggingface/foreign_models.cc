@@ -101,7 +101,7 @@ Json DitConfig(const ForeignShape& shape) {
   return config;
 }
 
-void AddLlama(const ForeignShape& shape, TensorList& list) {
+void AddLlama(const ForeignShape& shape, ForeignTensors& list) {
   const auto& [d, f] = std::pair(shape.dim, shape.ffn);
   const int64_t queries = shape.heads * shape.head_dim;
   const int64_t keys = shape.key_heads * shape.head_dim;
@@ -131,7 +131,7 @@ void AddLlama(const ForeignShape& shape, TensorList& list) {
   if (shape.storing != Storing::kTied) list.Add("lm_head.weight", {shape.vocab, d});
 }
 
-void AddLlada(const ForeignShape& shape, TensorList& list) {
+void AddLlada(const ForeignShape& shape, ForeignTensors& list) {
   const auto& [d, f] = std::pair(shape.dim, shape.ffn);
   const int64_t keys = shape.key_heads * shape.head_dim;
   list.Add("model.transformer.wte.weight", {shape.vocab, d});
@@ -152,7 +152,7 @@ void AddLlada(const ForeignShape& shape, TensorList& list) {
     list.Add("model.transformer.ff_out.weight", {shape.vocab, d});
 }
 
-void AddDit(const ForeignShape& shape, TensorList& list) {
+void AddDit(const ForeignShape& shape, ForeignTensors& list) {
   const int64_t d = shape.dim, c = shape.condition;
   list.Add("backbone.vocab_embed.embedding", {shape.vocab, d});
   if (shape.is_modulated) {
@@ -185,7 +185,7 @@ bool IsDit(const std::string& type) { return type == "mdlm" || type == "bd3lm"; 
 
 }  // namespace
 
-void AddForeignTensors(const ForeignShape& shape, TensorList& list) {
+void AddForeignTensors(const ForeignShape& shape, ForeignTensors& list) {
   const std::string type = shape.type;
   (type == "llada" ? AddLlada : IsDit(type) ? AddDit : AddLlama)(shape, list);
 }
@@ -193,7 +193,7 @@ void AddForeignTensors(const ForeignShape& shape, TensorList& list) {
 ForeignModel::ForeignModel(const ForeignShape& shape) : dtype(shape.dtype) {
   const std::string type = shape.type;
   config = (type == "llada" ? LladaConfig : IsDit(type) ? DitConfig : LlamaConfig)(shape);
-  TensorList list;
+  ForeignTensors list;
   AddForeignTensors(shape, list);
   for (const ckpt::SafetensorsEntry& entry : list.entries) Add(entry.name, entry.shape);
   if (shape.storing == Storing::kTiedStoredTwice)

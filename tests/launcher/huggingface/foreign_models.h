@@ -34,7 +34,7 @@ struct ForeignShape {
 };
 
 // Names and shapes of tensors, in the order of a model.
-struct TensorList {
+struct ForeignTensors {
   void Add(const std::string& name, std::initializer_list<int64_t> sizes) {
     entries.push_back({name, dtype, Shape(sizes)});
   }
@@ -52,7 +52,7 @@ struct TensorList {
   std::vector<ckpt::SafetensorsEntry> entries = {};
 };
 
-void AddForeignTensors(const ForeignShape& shape, TensorList& list);
+void AddForeignTensors(const ForeignShape& shape, ForeignTensors& list);
 
 struct ForeignModel : StoredModel {
   explicit ForeignModel(const ForeignShape& shape);

@@ -28,7 +28,7 @@ struct Released {
   std::string name;
   std::string config;
   int64_t parameters;  // of the model's function: tied weights once, no buffers
-  TensorList tensors = {};
+  ForeignTensors tensors = {};
 };
 
 // Heads are 64 wide and the vocabulary has 32,000 pieces in both.
