@@ -318,7 +318,8 @@ TEST_F(PromptsTest, BadInputIsNamedWithItsLine) {
   const std::vector<std::string> chat = {"--chat-template", "chatml"};
   ExpectRefused(R"({"prompt": "a"})", "the object has the field 'prompt' but no field 'answer'");
   ExpectRefused(R"({"messages": []})",
-                "say how it is written with `anyorder prep --chat-template`: ");
+                "the field 'messages' is a conversation, for models that generate; say how it is "
+                "written with `anyorder prep --chat-template`: ");
   ExpectRefused(R"({"messages": []})", "the field 'messages' is not a list of messages", chat);
   ExpectRefused(R"({"messages": [{"role": "user"}]})",
                 "the field 'messages[0]' is not an object with 'role' and 'content'", chat);

@@ -19,12 +19,12 @@ namespace {
 
 class TokenFileTest : public PrepFolderTest {
  protected:
-  // The documents of a file, as the file ends them.
+  // The documents of a file, as the file ends them, without empty ones.
   absl::StatusOr<std::vector<TokenDocument>> Read(const std::string& path) const {
     std::vector<TokenDocument> documents(1);
     const absl::Status read = ReadTokenFile(path, options_, [&](const TokenPiece& piece) {
       documents.back().insert(documents.back().end(), piece.ids.begin(), piece.ids.end());
-      if (piece.ends_document) documents.emplace_back();
+      if (piece.ends_document && !documents.back().empty()) documents.emplace_back();
       return absl::OkStatus();
     });
     if (!read.ok()) return read;
