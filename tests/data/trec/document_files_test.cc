@@ -1,13 +1,12 @@
 // Collections written here in both forms.
 
-#include "data/trec/trec_files.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <string>
 
+#include "data/trec/trec_files.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temporary_directory.h"
 

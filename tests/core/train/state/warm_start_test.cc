@@ -136,7 +136,8 @@ TEST_F(WarmStartTest, WhatDoesNotFitIsRefusedByName) {
   config.model.num_layers = 3;
   ExpectRefused(config, "model.num_layers = 2");
   const RunConfig good = Classifier();
-  EXPECT_THAT(Plan(good, "another").status(), Says("was trained with tokenizer (and cleaning) tokenizer"));
+  EXPECT_THAT(Plan(good, "another").status(),
+              Says("was trained with tokenizer (and cleaning) tokenizer"));
   // Rows that the tokenizer's file does not name are declared by the dataset alone (imports).
   data::DatasetIndex declared = TextOf(kVocab, "declared");
   declared.tokenizer.digest = "tokenizer";
