@@ -128,7 +128,8 @@ class Communicator {
   // than rank 0 (x and y); `advice`".
   absl::Status AllSame(absl::string_view mine, absl::string_view what, absl::string_view advice);
 
-  // Payload that this rank has sent to other ranks so far, but for ReduceScatterAnyOrder.
+  // Payload that this rank has sent to other ranks so far, but for ReduceScatterAnyOrder: what
+  // tests and the bench look at.
   int64_t bytes_sent() const { return bytes_sent_; }
   // What this rank has spent in the members above so far, waiting for others included.
   absl::Duration collective_time() const { return collective_time_; }

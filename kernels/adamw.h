@@ -47,7 +47,8 @@ struct ComputeGradientClipArgs {
 //   g = grad_scale * grad;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 //   master -= learning_rate * ( c m / (sqrt(v) + e epsilon) + weight_decay * master )
 // Without bias correction (the published XLNet form) c = e = 1. With it, at update number t,
-// c = sqrt(1 - b2^t) / (1 - b1^t), and there are two forms of the denominator:
+// c = sqrt(1 - b2^t) / (1 - b1^t), and there are two forms of the denominator
+// (ComputeGradientClipArgs):
 //   corrects_epsilon = false: e = 1, epsilon is added to the root of v as it is: TensorFlow's Adam,
 //     and "epsilon hat" at the end of section 2 of Kingma & Ba 2015
 //   corrects_epsilon = true: e = sqrt(1 - b2^t), so that epsilon is added to the root of the

@@ -83,7 +83,7 @@ void DeclareText(CLI::App& app, PrepCommandLine& line) {
   AddChoice(&app, "--paragraphs", line.paragraphs, {"split", "join"},
             ".txt: a blank line ends a document, or the end of the file alone");
   AddChoice(&app, "--invalid-utf8", line.invalid_utf8, {"error", "replace"},
-            "on invalid UTF-8 or NUL: stop, or replace it with U+FFFD");
+            "on invalid UTF-8, NUL or JSON's half of a surrogate pair: stop, or make it U+FFFD");
   AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64");
   app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
   app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");

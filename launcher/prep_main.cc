@@ -104,13 +104,13 @@ void WarnOfClasses(const data::ExamplePrepSummary& summary) {
 }
 
 // Says how many tokens are unknown, and warns where they are many: a few characters are too rare
-// for any vocabulary.
+// for any vocabulary, and more words for one of words.
 void ReportUnknown(const std::map<std::string, uint64_t>& counts, uint64_t num_tokens) {
   const auto found = counts.find("tokens_unknown");
   if (found == counts.end()) return;
   const std::string said =
       absl::StrCat(found->second, " of ", num_tokens,
-                   " tokens are <unk>: the vocabulary has no piece for their characters");
+                   " tokens are <unk>: what stood there is not in the vocabulary");
   found->second > num_tokens / 1000 ? LogWarning(said) : Log(said);
 }
 
@@ -159,7 +159,7 @@ int PrepareExamples(const PrepCommandLine& line) {
   if (line.json) {
     PrintJsonLine(json);
   } else {
-    absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d an example\n",
+    absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d in a sequence\n",
                  summary->num_examples, ExampleTaskName(summary->task), summary->num_unlabelled,
                  summary->num_tokens, summary->longest);
     if (summary->num_unanswerable > 0)

@@ -39,7 +39,7 @@ def mpi_library(directory):
     try:
         text = subprocess.run(["ldd", os.path.join(directory, "anyorder-train")],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              universal_newlines=True).stdout
+                              errors="surrogateescape").stdout
     except OSError:
         return "libmpi.so.40"
     found = re.search(r"^\s*libmpi\.so\S* => (/\S+)", text, re.M)

@@ -64,7 +64,7 @@ class Agent:
         listed, error = [], "nvidia-smi is not on PATH"
         if smi:
             done = subprocess.run([smi, "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  universal_newlines=True, stdin=subprocess.DEVNULL, timeout=60)
+                                  errors="surrogateescape", stdin=subprocess.DEVNULL, timeout=60)
             listed = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
             error = "" if done.returncode == 0 else done.stdout.strip()[:200]
         return {"listed": len(listed), "error": error,

@@ -165,7 +165,7 @@ class Job:
         """Slurm's record of the job; {} when it has none (any more) or does not answer."""
         done = subprocess.run(["scontrol", "-o", "show", "job", self.number],
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              universal_newlines=True)
+                              errors="surrogateescape")
         return dict(re.findall(r"(\w+)=(\S*)", done.stdout)) if done.returncode == 0 else {}
 
     def facts(self):
@@ -265,7 +265,7 @@ def nodes_without(options, sbatch):
         with tempfile.NamedTemporaryFile(prefix=".doctor-", dir=options["run_dir"]) as mark:
             done = subprocess.run(command + ["sh", "-c", test, "sh", mark.name],
                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                  stderr=subprocess.DEVNULL, universal_newlines=True, timeout=120)
+                                  stderr=subprocess.DEVNULL, errors="surrogateescape", timeout=120)
     except (OSError, subprocess.TimeoutExpired):
         return {}
     return {node: "'%s' is not there, or not writable" % options["run_dir"]

@@ -45,7 +45,7 @@ class Agents:
                  "{'__name__':'__main__'})")
         self.process = subprocess.Popen(
             command + ["python3", "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, universal_newlines=True)
+            stderr=subprocess.PIPE, errors="surrogateescape")
         for stream, take in ((self.process.stdout, self.take_line),
                              (self.process.stderr, self.errors.append)):
             threading.Thread(target=self.read_lines, args=(stream, take), daemon=True).start()
@@ -222,7 +222,7 @@ def run_group(command, env, limit):
     """Exit status, or None after `limit` seconds; output. The whole process group is ended, since
     mpirun and srun have helpers."""
     process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, universal_newlines=True,
+                               stderr=subprocess.STDOUT, errors="surrogateescape",
                                start_new_session=True)
     for patience, number in ((limit, signal.SIGTERM), (20, signal.SIGKILL)):
         try:
@@ -307,7 +307,7 @@ def probe_signal():
     start = time.monotonic()
     done = subprocess.run(["scancel", "--batch", "--signal=USR1", os.environ["SLURM_JOB_ID"]],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True)
+                          errors="surrogateescape")
     while not arrived.is_set() and time.monotonic() - start < 15:
         time.sleep(0.05)  # not Event.wait without a limit: the handler runs in this very thread
     tell("signal", arrived=arrived.is_set(), seconds=time.monotonic() - start,

@@ -25,7 +25,7 @@ def run(command):
         return 127, ""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, universal_newlines=True, timeout=30)
+                              stderr=subprocess.STDOUT, errors="surrogateescape", timeout=30)
         return done.returncode, done.stdout
     except subprocess.TimeoutExpired:
         return 124, "no answer in 30 s"

@@ -51,13 +51,17 @@ static_assert(sizeof(BFloat16) == 2);
 
 template <typename T>
 constexpr DType DTypeOf() {
-  if constexpr (std::is_same_v<T, double>) return DType::kFloat64;
-  if constexpr (std::is_same_v<T, float>) return DType::kFloat32;
-  if constexpr (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
-  if constexpr (std::is_same_v<T, int64_t>) return DType::kInt64;
-  if constexpr (std::is_same_v<T, int32_t>) return DType::kInt32;
-  if constexpr (std::is_same_v<T, uint16_t>) return DType::kUint16;
-  if constexpr (std::is_same_v<T, uint8_t>) return DType::kUint8;
+  if (std::is_same_v<T, double>) return DType::kFloat64;
+  if (std::is_same_v<T, float>) return DType::kFloat32;
+  if (std::is_same_v<T, BFloat16>) return DType::kBFloat16;
+  if (std::is_same_v<T, int64_t>) return DType::kInt64;
+  if (std::is_same_v<T, int32_t>) return DType::kInt32;
+  if (std::is_same_v<T, uint16_t>) return DType::kUint16;
+  static_assert(std::is_same_v<T, uint8_t> || std::is_same_v<T, uint16_t> ||
+                    std::is_same_v<T, int32_t> || std::is_same_v<T, int64_t> ||
+                    std::is_same_v<T, BFloat16> || std::is_floating_point_v<T>,
+                "no DType");
+  return DType::kUint8;
 }
 
 }  // namespace anyorder

@@ -110,7 +110,7 @@ class AtomicFile {
   absl::Status Append(absl::string_view bytes);
   // Bytes appended so far.
   int64_t size() const { return flushed_ + static_cast<int64_t>(buffer_.size()); }
-  // Not durable: nothing is synced (ReplaceFile).
+  // Unless `is_durable`, nothing is synced (ReplaceFile).
   absl::Status Commit(bool is_durable = true);
 
  private:

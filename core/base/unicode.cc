@@ -32,9 +32,8 @@ bool IsCased(char32_t c) {
 bool IsCaseIgnorable(char32_t c) {
   constexpr std::u32string_view kInWords =
       U"'.:\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
-  if (IsOneOf(c, UTF8PROC_CATEGORY_PO, UTF8PROC_CATEGORY_PI, UTF8PROC_CATEGORY_PF))
-    return kInWords.find(c) != kInWords.npos;
-  return IsOneOf(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME, UTF8PROC_CATEGORY_CF,
+  return kInWords.find(c) != kInWords.npos ||
+         IsOneOf(c, UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME, UTF8PROC_CATEGORY_CF,
                  UTF8PROC_CATEGORY_LM, UTF8PROC_CATEGORY_SK);
 }
 

@@ -63,6 +63,8 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
   }
   std::string table(file.size(), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
+  if (DigestOf(table).Hex() != entry.table.digest)  // of the bytes that are used
+    return DataLoss("'", file.path(), "' changed while it was read; start again");
   std::unique_ptr<StoredExamples> examples(
       new StoredExamples(index, text, file.path(), std::move(table)));
   RETURN_IF_ERROR(examples->Check());

@@ -23,7 +23,8 @@ class StoredFile {
  public:
   // `bytes`: its length by the dataset's index. DataLoss if it is missing or has another length.
   static absl::StatusOr<StoredFile> Open(FileSystem& fs, const std::string& path, uint64_t bytes);
-  // Opens DIRECTORY's file of this entry in dataset.json, and compares its digest.
+  // Opens DIRECTORY's file of this entry in dataset.json, and compares its digest. DataLoss if it
+  // is missing, has another length or another digest.
   static absl::StatusOr<StoredFile> OpenListed(FileSystem& fs, const std::string& directory,
                                                const DatasetFile& entry);
 

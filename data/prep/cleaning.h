@@ -54,7 +54,7 @@ struct MarkCounts {
 };
 
 // Replaces `out` by the cleaned `line`. REQUIRES: line is valid UTF-8. ASCII lines, most of English
-// text, take a path that never decodes. Where step 3 is made adds to `marks`, if not null.
+// text, take a path that never decodes. Adds to `marks`, if not null, where step 3 is made.
 //
 // `origins`, if not null, becomes for each byte of `out` the byte of `line` at which the code point
 // begins that it was made of, then line.size(). It never decreases; code points that were dropped

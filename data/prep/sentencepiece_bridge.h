@@ -86,9 +86,9 @@ class SentencePieceBridge {
 
 // Trains a model of `type`: "unigram" with XLNet's published settings, or "word" or "char" for the
 // most frequent ones; the same sentences give the same model. Puts the serialised model in `model`:
-// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. As `clean` says,
-// it has the characters of a text as they are, not by NFKC, and also all of its spaces. Returns the
-// library's error, or "".
+// `vocab_size` pieces, or fewer where `takes_fewer` and the library found no more. `clean` is
+// that of the sentences: unless kXlnet, pieces have no NFKC; with kNone also all spaces of a text,
+// and a tab if there is one. Returns the library's error, or "".
 std::string TrainSentencePiece(const std::string& type, uint64_t vocab_size, bool takes_fewer,
                                CleanMode clean, const std::vector<std::string>& sentences,
                                std::string& model);

@@ -120,6 +120,7 @@ absl::Status ShardWriter::AddSentence(absl::Span<const char> ids) {
 
 absl::Status ShardWriter::AddSentence(absl::Span<const int32_t> ids) {
   std::string stored;
+  stored.reserve(ids.size() * index_.token_bytes);
   // Little-endian hosts only (Debian amd64, arm64): the low bytes come first.
   for (const int32_t& id : ids)
     stored.append(reinterpret_cast<const char*>(&id), index_.token_bytes);

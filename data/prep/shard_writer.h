@@ -21,8 +21,8 @@ struct DatasetVocabulary;
 // Whether shards may have so many tokens. InvalidArgument naming --shard-tokens.
 absl::Status CheckShardTokens(uint64_t shard_tokens);
 
-// Stores the vocabulary's file in `directory`. What dataset.json says before the text is known.
-// Errors: those of the disk.
+// Stores the vocabulary's file in `directory`, and returns what dataset.json says before the text
+// is known. Errors: those of the disk.
 absl::StatusOr<DatasetIndex> StartDataset(const std::string& directory,
                                           const DatasetVocabulary& vocabulary,
                                           uint64_t shard_tokens, std::string corpus_digest);
@@ -41,7 +41,7 @@ class ShardWriter {
   // `ids`: token_bytes each, little-endian, as the shard stores them. Errors: DataLoss for an id
   // outside the vocabulary; those of the disk.
   absl::Status AddSentence(absl::Span<const char> ids);
-  absl::Status AddSentence(absl::Span<const int32_t> ids);
+  absl::Status AddSentence(absl::Span<const int32_t> ids);  // as numbers
   // Ends the document: one <eod> with the flag of the sentence before it.
   absl::Status EndDocument();
   // Writes the last shard and shards.idx. Returns the index with num_tokens, shards and, where

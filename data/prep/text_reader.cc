@@ -267,7 +267,7 @@ Json ParseJsonLine(std::string_view line, InvalidUtf8 invalid_utf8, uint64_t* re
 }
 
 const char* LinesHint(std::string_view line) {
-  if (std::string copy(line); ReplaceHalfPairs(copy) > 0)
+  if (std::string copy(line); ReplaceHalfPairs(copy) > 0 && TryParseJson<Json>(copy).is_object())
     return "; repair the file or pass --invalid-utf8 replace";
   line = StripSpace(line);
   if (line.starts_with('['))

@@ -102,7 +102,7 @@ absl::Status ReadText(ByteSource& source, const TextReadOptions& options, Senten
                       TextReadCounts& counts, uint64_t* progress);
 
 // The value of a line, discarded if it is no JSON. With kReplace, half a surrogate pair is U+FFFD,
-// and `replaced`, unless null, is increased by one.
+// and `replaced`, unless null, is increased by how many there were.
 nlohmann::json ParseJsonLine(std::string_view line, InvalidUtf8 invalid_utf8,
                              uint64_t* replaced = nullptr);
 

@@ -91,8 +91,8 @@ constexpr size_t kMaxBufferedDocumentBytes = 1 << 20;
 // Texts that go to a tokenizer's process at once, so that it is not woken for each.
 constexpr size_t kTokenizerBatchBytes = 1 << 20;
 
-// Collects documents and stores their tokens: of SentencePiece line by line, of a process that of
-// whole documents, some at a time.
+// Collects documents and stores their tokens. SentencePiece encodes line by line; a tokenizer's
+// process gets whole documents, several at a time.
 class EncodingSink : public SentenceSink {
  public:
   EncodingSink(const UnitOptions& options, const UnitEncoder& encoder, UnitWriter& writer,

@@ -1,7 +1,7 @@
 // The text files of TREC's ranking tasks, such as the web tracks of 2009 to 2012 (ClueWeb09): what
 // was asked, which documents assessors found relevant, what a system ranked, and the documents.
-// Cells of judgments and runs stand between spaces or tabs; in all, blank lines are skipped and
-// CRLF counts as LF. Identifiers are text, as the files have them.
+// Cells of judgments and runs stand between spaces or tabs; there and in topics blank lines are
+// skipped and CRLF counts as LF. Identifiers are text, as the files have them.
 //
 // Errors: those of ReadWholeFile; DataLoss that names file, line and what is wrong, for a file
 // without entries, too.

@@ -365,7 +365,8 @@ std::string PeftConfigText(const Export& work, const HfFamily& family, const Pef
 // The adapters as peft reads them, beside the Hugging Face model that the run's base is. peft puts
 // an adapter beside a module with one weight of its own, and saves modules that are trained whole,
 // each with all of its tensors; what several modules share is written for each. FailedPrecondition
-// naming a projection or a trained tensor that is no such module in this family.
+// naming a projection or a trained tensor that is no such module in this family, or the token types
+// that the run trains and the base lacks.
 absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));

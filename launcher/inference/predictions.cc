@@ -149,9 +149,9 @@ class LineParser {
       data::SpanAnswer& one = prediction.answers.emplace_back();
       ASSIGN_OR_RETURN(one.text, Text(answer["text"], "text"));
       ASSIGN_OR_RETURN(one.log_probability, Number(answer["log_probability"], "log_probability"));
-      for (const char* const end : {"begin", "end"}) {
-        if (!Holds<int64_t>(answer.value(end, Json(0))))
-          return DataLoss("'", end, "' of an answer is not a whole number");
+      for (const char* const bound : {"begin", "end"}) {
+        if (!Holds<int64_t>(answer.value(bound, Json(0))))
+          return DataLoss("'", bound, "' of an answer is not a whole number");
       }
       one.characters = {answer.value("begin", int64_t{0}), answer.value("end", int64_t{0})};
     }

@@ -24,7 +24,7 @@ struct SavedModelOptions {
   int64_t threads = 0;  // 0: all usable cores
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   bool raw_weights = false;  // not the average of a run that keeps one
-  bool takes_text = false;   // plain text, too, where the objective learns from examples
+  bool takes_text = false;   // the objective's demands on plain text are not checked
 
   WeightChoice weights() const { return raw_weights ? WeightChoice::kRaw : WeightChoice::kAverage; }
 };

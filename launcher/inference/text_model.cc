@@ -27,8 +27,8 @@ absl::StatusOr<data::DatasetVocabulary> ReadMatching(const std::string& path,
   return FailedPrecondition(
       "'", vocabulary.path, "' is vocabulary ", digest, ", but the run was trained with ",
       saved.tokenizer_digest,
-      "; give its training data with --vocab, or their tokenizer if these declare no "
-      "special tokens besides");
+      "; give its training data with --vocab; their tokenizer is enough if they declare no "
+      "special tokens of their own");
 }
 
 // The run's vocabulary. The user names it; or it lies beside the imported weights of the run, or of

@@ -147,9 +147,12 @@ std::vector<OwnAddress> OwnAddressesOf(const std::string& name) {
   addrinfo* found = nullptr;
   if (::getaddrinfo(name.c_str(), nullptr, &hints, &found) != 0) return addresses;
   const std::vector<OwnAddress> all = OwnAddresses();
+  // "fe80::1%eth0" is fe80::1 of one interface, which /etc/hosts does not tell.
+  const auto plain = [](const std::string& text) { return text.substr(0, text.find('%')); };
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next)
-    std::copy_if(all.begin(), all.end(), std::back_inserter(addresses),
-                 [one](const OwnAddress& own) { return own.text == TextOf(one->ai_addr); });
+    std::copy_if(all.begin(), all.end(), std::back_inserter(addresses), [&](const OwnAddress& own) {
+      return plain(own.text) == plain(TextOf(one->ai_addr));
+    });
   ::freeaddrinfo(found);
   return addresses;
 }

@@ -15,12 +15,13 @@ struct OwnAddress {
   std::string network;         // "10.0.0.0/24"; "" of IPv6
   bool is_for_others = false;  // other machines may reach it
 };
-// The addresses of this machine's interfaces, or those of them that `name` leads to, as the
-// resolver has them.
+// The addresses of this machine's interfaces, or those of them that `name` leads to, in the
+// order of the resolver, which is asked. Empty if the system does not tell.
 std::vector<OwnAddress> OwnAddresses();
 std::vector<OwnAddress> OwnAddressesOf(const std::string& name);
 
-// Whether `name` is this machine: its own name, or one that leads to an address of its interfaces.
+// Whether `name` is this machine: its own name, or one that leads to an address of its interfaces
+// (asks the resolver).
 bool IsThisHost(const std::string& name);
 
 struct HostSlots {

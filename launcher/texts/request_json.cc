@@ -132,6 +132,15 @@ absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& optio
   return {status.code(), message};
 }
 
+// Whether lists and objects stand in each other on more levels. nlohmann's parser has a stack of
+// its own, so a deep text costs memory alone until it is refused.
+bool IsDeeper(const Json& json, int levels) {
+  return json.is_structured() &&
+         (levels == 0 || std::any_of(json.begin(), json.end(), [levels](const Json& inner) {
+            return IsDeeper(inner, levels - 1);
+          }));
+}
+
 void ReadId(const Json& object, ObjectReader& reader, Json& id) {
   if (reader.Find("id") == nullptr) return;
   id = IdOf(object);
@@ -146,15 +155,9 @@ int64_t TextRequest::num_texts() const {
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
-  bool is_too_deep = false;
-  // Nothing is kept from the first value on that is too deep.
-  const auto keeps = [&is_too_deep](int depth, Json::parse_event_t event, const Json&) {
-    using enum Json::parse_event_t;
-    is_too_deep |= depth >= kMostDepth && (event == object_start || event == array_start);
-    return !is_too_deep;
-  };
-  auto json = Json::parse(text.begin(), text.end(), keeps, /*allow_exceptions=*/false);
-  if (is_too_deep) return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
+  auto json = TryParseJson<Json>(text);
+  if (IsDeeper(json, kMostDepth))
+    return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
   if (json.is_discarded()) return InvalidArgument("the request is ", WhyNoJsonObject(text));
   return json;
 }

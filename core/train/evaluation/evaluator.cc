@@ -133,7 +133,9 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
                                            data::WindowUse::kAll));
   }
   num_examples_ = sampler_->num_examples();
-  if (num_examples_ > 0 && num_examples_ != text.examples()->num_examples()) unit_ = "sequences";
+  if (num_examples_ > 0 &&
+      (config_.sampling.pack_examples || text.examples()->task() == ExampleTask::kSpans))
+    unit_ = "sequences";
   if (objective_->Shape(1).has_tags && metrics::AreEntityTags(text.index().examples->classes))
     entity_tags_ = text.index().examples->classes;
   if (options_.whole) return absl::OkStatus();
@@ -144,14 +146,14 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   planned_windows_ = options_.lanes * scored_batches_;
   if (scored_batches_ >= 1 && num_batches() <= available) return absl::OkStatus();
   const int64_t most = available - warmup_batches_;
-  return FailedPrecondition("held-out dataset of ", text.num_tokens(), " tokens gives each of ",
-                            Counted(options_.lanes, "lane"), " ", Counted(available, "batch", "es"),
-                            ", but ", warmup_batches_, " fill the memory and ",
-                            options_.batches > 0 ? options_.batches : 1,
-                            " more are to be scored; use more text, or ",
-                            most > 0 ? absl::StrCat("score at most ", Counted(most, "batch", "es"),
-                                                    " (eval.batches, or --batches)")
-                                     : "fewer lanes (eval.batch_size, or --batch-size)");
+  return FailedPrecondition(
+      "held-out dataset of ", text.num_tokens(), " tokens gives ", Counted(options_.lanes, "lane"),
+      " ", Counted(available, "batch", "es"), " each, but ", warmup_batches_,
+      " fill the memory and ", options_.batches > 0 ? options_.batches : 1,
+      " more are to be scored; use more text, or ",
+      most > 0 ? absl::StrCat("score at most ", Counted(most, "batch", "es"),
+                              " (eval.batches; of `anyorder eval` --batches)")
+               : "fewer lanes (eval.batch_size; of `anyorder eval` --batch-size)");
 }
 
 absl::Status Evaluator::CheckMetric(const data::Dataset& text) const {
@@ -296,8 +298,8 @@ absl::StatusOr<std::unique_ptr<data::Dataset>> OpenHeldOutText(const RunConfig& 
     return FailedPrecondition("eval.shards '", config.eval.shards,
                               "' was made by tokenizer (and cleaning) ", index.tokenizer_digest,
                               ", but data.shards by ", training.tokenizer_digest,
-                              "; prepare it with that of the training ", "data: anyorder prep ",
-                              flag, " '", config.data.shards, "'");
+                              "; prepare it with that of the training data: anyorder prep ", flag,
+                              " '", config.data.shards, "'");
   }
   // Two directories may hold the same tokenizer.json and declare different masks in other files.
   if (index.vocab_ids != training.vocab_ids || index.vocab_size != training.vocab_size) {

@@ -46,7 +46,7 @@ struct EvaluatorOptions {
 };
 
 // How much of a text: tokens, each read in every direction, or labelled examples, or the sequences
-// that hold several, or windows, of them.
+// that they are read in: several in one, or windows of one.
 struct Coverage {
   int64_t scored = 0;
   int64_t of = 0;

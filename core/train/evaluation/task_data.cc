@@ -24,7 +24,8 @@ std::vector<int64_t> SequenceLengths(const InputLayout& layout, ExampleTask task
                                      const std::vector<int64_t>& parts) {
   if (task == ExampleTask::kMultipleChoice) {
     std::vector<int64_t> lengths(parts.begin() + 1, parts.end());
-    for (int64_t& length : lengths) length += parts[0] + NumSpecials(layout.Of(2));
+    const int64_t specials = NumSpecials(layout.Of(2));
+    for (int64_t& length : lengths) length += parts[0] + specials;
     return lengths;
   }
   const bool is_written = task == ExampleTask::kGeneration;
@@ -129,12 +130,13 @@ void WarnOfCutExamples(const RunConfig& config, const data::Dataset& dataset,
                        const std::string& path) {
   const data::StoredExamples* examples = dataset.examples();
   if (examples == nullptr || examples->task() == ExampleTask::kSpans) return;
+  const InputLayout layout = TraitsOf(config).layout;
   const int64_t seq_len = config.sampling.seq_len;
   int64_t cut = 0, lost = 0, tokens = 0;
   for (int64_t i = 0; i < examples->num_examples(); ++i) {
     int64_t over = 0;
-    for (const int64_t length : SequenceLengths(TraitsOf(config).layout, examples->task(),
-                                                examples->Outline(i)->lengths)) {
+    for (const int64_t length :
+         SequenceLengths(layout, examples->task(), examples->Outline(i)->lengths)) {
       tokens += length;
       over += std::max<int64_t>(0, length - seq_len);
     }

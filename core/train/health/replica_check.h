@@ -1,6 +1,6 @@
 // Whether all ranks compute with the same weights: digests of their copies (kernels/digest.h) are
-// compared when the gradients of a step are done and before the update, so that a bit that flipped
-// in one of them reaches neither the optimizer's state nor a checkpoint (README.md).
+// compared when the gradients of a step are done and before the update, so that what is found
+// has reached neither the optimizer's state nor a checkpoint (README.md).
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What a run does about a step that is not finite or whose loss or gradient jumps, and when it is
+// What a run does about a step that is not finite or whose loss or gradient jumps. When it is
 // judged: ../health/README.md. Everything here is computed from sums over all ranks, so that every
 // rank decides alike. What the loss says is judged before the update, the norm's bound goes along
 // with it (dist/sharded_optimizer.h), and once the norm is known Judge says the same again.

@@ -108,7 +108,7 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
     return Fits(ComputeMemoryNeed(candidate, vocab_size, ranks), room);
   });
   return ResourceExhausted(
-      "each of ", Counted(room.ranks, "rank"), " on this machine needs at least ",
+      "each of the ranks on this machine (", room.ranks, ") needs at least ",
       FormatBytes(need.on_device() + need.staging), " of memory (weights and optimizer ",
       FormatBytes(need.state), ", gradients ", FormatBytes(need.gradients), ", recurrence memory ",
       FormatBytes(need.recurrence), ", activations of a microbatch ", FormatBytes(need.activations),

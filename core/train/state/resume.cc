@@ -318,9 +318,9 @@ std::string DifferingLines(const RunConfig& started, const RunConfig& now) {
   return change;
 }
 
-// CheckSameRun, but for the keys of the schedule: a run that is told to keep an average begins it
-// with the weights that it resumes from. The number of lanes is none of them: the data position and
-// the recurrence memory are kept by lane.
+// CheckSameRun, but for the keys of the schedule. ema_decay is one of them: a run that is told to
+// keep an average begins it with the weights that it resumes from. train.global_batch_size is none:
+// the data position and the recurrence memory are kept by lane.
 absl::Status CheckSameButSchedule(const RunConfig& started, const RunConfig& now) {
   RunConfig rest = now;
   rest.train.steps = started.train.steps;

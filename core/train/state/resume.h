@@ -109,15 +109,16 @@ absl::Status CheckMetadata(const TrainMetadata& saved, const RunConfig& config,
 // The part about the configuration.
 absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& config);
 
-// What the rollbacks of the run so far, lines of the ledger, hold back. Collective: rank 0 reads,
+// The steps that rollbacks of the run so far hold back. A rollback ends the run with a line in the
+// ledger, which the next start finds. Collective: rank 0 reads,
 // and all ranks get the same.
 absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
                                                            dist::Communicator& communicator);
 
-// Going on with a run under another schedule: more steps, another learning rate. Such a run is no
-// longer a pure function of one configuration, so it takes a flag (--allow-schedule-change) and a
-// record in the ledger.
-
+// Going on with a run under another schedule (train.steps; the optimizer's learning rate, warmup,
+// decay, drop and ema_decay): such a run is no longer a pure function of one configuration, so it
+// takes a flag (--allow-schedule-change) and a record in the ledger.
+//
 // Whether a start with `now` may replace `started` in a run that has come so far: CheckSameRun and
 // CheckEndsAfter once the configuration is settled, CheckSameFunction where only weights are there,
 // and anything before. `is_schedule_allowed` lets the schedule of a settled one differ; without it

@@ -54,10 +54,10 @@ struct ExamplePrepSummary {
   uint64_t num_unlabelled = 0;
   uint64_t num_unanswerable = 0;  // questions without an answer
   uint64_t num_tokens = 0;
-  uint64_t longest = 0;  // tokens of the longest example
+  uint64_t longest = 0;  // tokens of the longest sequence: an example, or a choice with its context
   // Examples that do not fit with their special tokens in sequences of so many.
   std::map<uint64_t, uint64_t> num_longer = {{128, 0}, {512, 0}};
-  uint64_t most_parts = 0;                 // texts of an example
+  uint64_t most_parts = 0;                 // texts of such a sequence
   std::vector<std::string> classes;        // label 0, 1, ...
   bool has_scores = false;                 // in place of classes
   std::map<std::string, uint64_t> counts;  // of the dataset, and MarkCounts

@@ -223,12 +223,14 @@ class ExampleParser {
   absl::Status Render(absl::Span<const ChatMessage> turns, size_t told,
                       WrittenExample& example) const {
     const auto [prompt, answer] = options_.chat->Render(turns, told);
+    ExampleCleaning again = options_.cleaning;
+    again.marks = nullptr;  // counted when the messages were cleaned
     example.task = ExampleTask::kGeneration;
     for (const std::string& part : {prompt, answer}) {
       example.parts.push_back(part);
       if (options_.verbatim) continue;
-      ASSIGN_OR_RETURN(example.parts.back(), options_.cleaning.Clean(WithoutTemplateMarks(part),
-                                                                     "text of the chat template"));
+      ASSIGN_OR_RETURN(example.parts.back(),
+                       again.Clean(WithoutTemplateMarks(part), "text of the chat template"));
     }
     return absl::OkStatus();
   }

@@ -274,7 +274,8 @@ TEST_F(PrepProgramTest, FirstTriesAreToldWhatToDo) {
 TEST_F(PrepProgramTest, MarksThatCleaningDropsAreCountedAndWarnedOf) {
   const std::string thai = "\u0e44\u0e21\u0e48\u0e43\u0e0a\u0e48 \u0e19\u0e49\u0e33 ";
   // Of the two words; the vocabulary is an English one.
-  const char* const kUnknown = "[prep] warning: 2 of 20 tokens are <unk>: the vocabulary has no";
+  const char* const kUnknown =
+      "[prep] warning: 2 of 20 tokens are <unk>: what stood there is not in";
   const struct {
     std::string text;
     std::vector<std::string> options;

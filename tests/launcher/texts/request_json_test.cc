@@ -124,6 +124,9 @@ struct Fault {
 
 TEST(ParseRequestTest, FaultsAreNamed) {
   const std::string deep = std::string(17, '[') + std::string(17, ']');
+  std::string many = "[";  // objects; reading them takes no longer than their length
+  for (int i = 0; i < 1 << 18; ++i) many += "{},";
+  many += "{}]";
   const std::string long_id = R"({"op": "facts", "id": ")" + std::string(257, 'x') + "\"}";
   const std::vector<Fault> faults = {
       {"", "", "the request is not valid JSON (column 1: unexpected end of input"},
@@ -131,6 +134,7 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {"{\"op\": \"\xff\"}", "", "ill-formed UTF-8 byte)"},
       {deep.c_str(), "", "the JSON is nested deeper than 16 levels"},
       {"[]", "", "a request is an object"},
+      {many.c_str(), "", "a request is an object"},
       {"{}", "op", "'op' is missing: complete, fill"},
       {R"({"op": "fil"})", "op",
        "is \"fil\" but must be one of complete, fill, score, rolling, "
