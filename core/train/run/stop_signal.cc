@@ -44,10 +44,11 @@ void Listen() {
 void InstallStopSignals() {
   const sigset_t signals = StopSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  static std::once_flag is_listening;
-  std::call_once(is_listening, [] { std::thread(Listen).detach(); });
   stop_signal = 0;
   is_urgent = false;
+  // Last: one may be pending already, for a rank inherits the launcher's mask.
+  static std::once_flag is_listening;
+  std::call_once(is_listening, [] { std::thread(Listen).detach(); });
 }
 
 int StopSignal() { return stop_signal; }
