@@ -87,8 +87,8 @@ void UseExamples(absl::string_view text) {
     options.cleaning.invalid_utf8 = data::InvalidUtf8::kReplace;
   if (static_cast<uint8_t>(text[0]) & 16) file.kind = data::TextKind::kCsv;
   if (static_cast<uint8_t>(text[0]) & 32) options.names = {{"choices", "b,c"}};
-  const auto take = [](const std::string&, const data::WrittenExample& example) {
-    ANYORDER_CHECK(!example.parts.empty());
+  const auto take = [](const std::string& where, const data::WrittenExample& example) {
+    ANYORDER_CHECK(where.find(':') != where.npos && !example.parts.empty());
     for (const std::string& part : example.parts) CheckClean(part);
     const auto choices = static_cast<int32_t>(example.parts.size()) - 1;
     ANYORDER_CHECK(example.choice >= -1 && example.choice < std::max(choices, 0));
