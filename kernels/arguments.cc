@@ -375,6 +375,7 @@ void CheckArguments(const AdamWArgs& args) {
     ANYORDER_CHECK(GradientDType(args.weights.dtype()) == dtype)
         << "weights are " << Name(args.weights.dtype());
   }
+  ANYORDER_CHECK(args.step >= 0) << "step=" << args.step;
 }
 
 void CheckArguments(const ComputeGradientClipArgs& args) {

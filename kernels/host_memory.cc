@@ -122,10 +122,9 @@ void ComputeGradientClipOnHost(const ComputeGradientClipArgs& args) {
                             ? args.max_grad_norm / std::max(control.norm, args.max_grad_norm)
                             : 1.0;
   control.grad_scale = args.grad_scale * control.clip_factor;
-  const auto t = static_cast<double>(++control.updates);
-  const double root = std::sqrt(1 - std::pow(args.beta2, t));
-  control.correction = args.bias_correction ? root / (1 - std::pow(args.beta1, t)) : 1.0;
-  control.epsilon_scale = args.bias_correction && args.corrects_epsilon ? root : 1.0;
+  ++control.updates;
+  control.correction = BiasCorrection(args, control.updates);
+  control.epsilon_scale = EpsilonScale(args, control.updates);
 }
 
 void DigestOnHost(const DigestArgs& args) {

@@ -243,8 +243,8 @@ class CpuBackend : public Backend {
   }
 
   void Run(const AdamWArgs& args) {
-    const NormControl control = args.control != nullptr ? *args.control : NormControl{};
-    if (control.skips != 0) return;
+    if (args.control != nullptr && args.control->skips != 0) return;
+    const bool is_told = args.control != nullptr;
     const bool stores = !args.weights.is_null();
     const cpu::AdamWJob job = {
         .grad = args.grad.data<float>(),
@@ -253,14 +253,16 @@ class CpuBackend : public Backend {
         .v = args.v.data<float>(),
         .weights = args.weights.raw(),
         .weights_element = stores ? ElementOf(args.weights.dtype()) : Element::kFloat32,
-        .grad_scale = static_cast<float>(control.grad_scale),
+        .grad_scale = static_cast<float>(is_told ? args.control->grad_scale : args.grad_scale),
         .beta1 = static_cast<float>(args.beta1),
         .one_minus_beta1 = static_cast<float>(1 - args.beta1),
         .beta2 = static_cast<float>(args.beta2),
         .one_minus_beta2 = static_cast<float>(1 - args.beta2),
         .learning_rate = static_cast<float>(args.learning_rate),
-        .correction = static_cast<float>(control.correction),
-        .epsilon = static_cast<float>(args.epsilon * control.epsilon_scale),
+        .correction = static_cast<float>(is_told ? args.control->correction
+                                                 : BiasCorrection(args, args.step + 1)),
+        .epsilon = static_cast<float>(args.epsilon * (is_told ? args.control->epsilon_scale
+                                                              : EpsilonScale(args, args.step + 1))),
         .weight_decay = static_cast<float>(args.weight_decay)};
     ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
                       [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });

@@ -10,17 +10,25 @@
 namespace anyorder::kernels::reference {
 
 void Run(const AdamWArgs& args) {
-  const NormControl control = args.control != nullptr ? *args.control : NormControl{};
-  if (control.skips != 0) return;
-  const double epsilon = args.epsilon * control.epsilon_scale;
+  if (args.control != nullptr && args.control->skips != 0) return;
+  const double t = static_cast<double>(args.step) + 1;
+  double correction = 1;
+  double epsilon = args.epsilon;
+  if (args.control != nullptr) {
+    correction = args.control->correction;
+    epsilon *= args.control->epsilon_scale;
+  } else if (args.bias_correction) {
+    correction = std::sqrt(1 - std::pow(args.beta2, t)) / (1 - std::pow(args.beta1, t));
+    if (args.corrects_epsilon) epsilon *= std::sqrt(1 - std::pow(args.beta2, t));
+  }
+  const double grad_scale = args.control != nullptr ? args.control->grad_scale : args.grad_scale;
   WithStorage(args.grad.dtype(), [&]<typename G>() {
     for (int64_t i = 0; i < args.grad.num_elements(); ++i) {
-      const double g = control.grad_scale * Load(args.grad.data<G>()[i]);
+      const double g = grad_scale * Load(args.grad.data<G>()[i]);
       const double m = args.beta1 * Load(args.m.data<G>()[i]) + (1 - args.beta1) * g;
       const double v = args.beta2 * Load(args.v.data<G>()[i]) + (1 - args.beta2) * g * g;
       const double old = Load(args.master.data<G>()[i]);
-      const double step =
-          control.correction * m / (std::sqrt(v) + epsilon) + args.weight_decay * old;
+      const double step = correction * m / (std::sqrt(v) + epsilon) + args.weight_decay * old;
       args.m.data<G>()[i] = Round<G>(m);
       args.v.data<G>()[i] = Round<G>(v);
       args.master.data<G>()[i] = Round<G>(old - args.learning_rate * step);

@@ -15,7 +15,6 @@ using test::RandomTensor;
 
 struct Optimizer {
   HostTensor grad, master, m, v, weights;
-  NormControl control = {};
 };
 
 Optimizer MakeOptimizer(DType dtype, int64_t n) {
@@ -28,27 +27,19 @@ Optimizer MakeOptimizer(DType dtype, int64_t n) {
 
 enum class AdamForm { kUncorrected, kTensorflow, kTorch };
 
-// Of the fourth update.
-NormControl ControlOf(AdamForm form) {
-  NormControl control{.grad_scale = 0.37};
-  if (form == AdamForm::kUncorrected) return control;
-  const double second = std::sqrt(1 - std::pow(0.999, 4));
-  control.correction = second / (1 - std::pow(0.9, 4));
-  if (form == AdamForm::kTorch) control.epsilon_scale = second;
-  return control;
-}
-
 AdamWArgs Arguments(Optimizer* state, AdamForm form) {
-  state->control = ControlOf(form);
   AdamWArgs args = {.grad = state->grad.view(),
                     .master = state->master.view(),
                     .m = state->m.view(),
                     .v = state->v.view(),
                     .weights = state->weights.view(),
+                    .grad_scale = 0.37,
                     .learning_rate = 3e-3,
                     .weight_decay = 0.01,
-                    .control = &state->control};
+                    .bias_correction = form != AdamForm::kUncorrected,
+                    .corrects_epsilon = form == AdamForm::kTorch};
   args.epsilon = 1e-3;  // large enough that the forms differ by more than roundings
+  args.step = 3;
   return args;
 }
 
@@ -62,13 +53,14 @@ void CheckAdamW(Backend& backend, Backend& reference, int64_t n, AdamForm form, 
   Optimizer exact{Wide(old.grad), Wide(old.master), Wide(old.m), Wide(old.v), HostTensor()};
   const AdamWArgs args = Arguments(&exact, form);
   reference.AdamW(args, {});
-  const double c = args.control->correction;
-  const double epsilon = args.epsilon * args.control->epsilon_scale;
+  const double second = std::sqrt(1 - std::pow(0.999, 4));
+  const double c = args.bias_correction ? second / (1 - std::pow(0.9, 4)) : 1.0;
+  const double epsilon = args.epsilon * (args.corrects_epsilon ? second : 1.0);
   std::vector<double> m_bound(n);
   std::vector<double> v_bound(n);
   std::vector<double> master_bound(n);
   for (int64_t i = 0; i < n; ++i) {
-    const double g = args.control->grad_scale * old.grad.At(i);
+    const double g = args.grad_scale * old.grad.At(i);
     m_bound[i] = 6 * kU * (0.9 * std::fabs(old.m.At(i)) + 0.1 * std::fabs(g));
     v_bound[i] = 7 * kU * exact.v.At(i);
     const double root = std::sqrt(exact.v.At(i)) + epsilon;
@@ -161,30 +153,35 @@ TEST_P(BackendTest, ComputeGradientClipSkipsWhatIsNotFiniteOrTooLarge) {
   }
 }
 
-// Without a control nothing is scaled, which is what a fresh one says, bit for bit; a skip leaves
+// What the device decided does what the host would have said, bit for bit, and a skip leaves
 // everything alone.
-TEST_P(BackendTest, AdamWDoesWithoutTheControlAndObeysItsSkip) {
+TEST_P(BackendTest, AdamWObeysTheControl) {
   const Optimizer old = MakeOptimizer(dtype(), 1003);
-  Optimizer alone = old;
-  AdamWArgs without = Arguments(&alone, AdamForm::kUncorrected);
-  without.control = nullptr;
-  backend().AdamW(without, {});
-
   Optimizer told = old;
-  const AdamWArgs with = Arguments(&told, AdamForm::kUncorrected);
-  told.control = NormControl{};
-  backend().AdamW(with, {});
-  const auto expect_same = [&] {
-    EXPECT_TRUE(told.master.SameBits(alone.master));
-    EXPECT_TRUE(told.m.SameBits(alone.m));
-    EXPECT_TRUE(told.v.SameBits(alone.v));
-    EXPECT_TRUE(told.weights.SameBits(alone.weights));
-  };
-  expect_same();
+  AdamWArgs by_host = Arguments(&told, AdamForm::kTorch);
+  by_host.grad_scale = 0.75;
+  backend().AdamW(by_host, {});
 
-  told.control.skips = 1;
-  backend().AdamW(with, {});
-  expect_same();
+  const double second = std::sqrt(1 - std::pow(0.999, 4));
+  const double c = second / (1 - std::pow(0.9, 4));
+  NormControl control{.grad_scale = 0.75, .correction = c, .epsilon_scale = second};
+  Optimizer reading = old;
+  AdamWArgs by_device = Arguments(&reading, AdamForm::kUncorrected);
+  by_device.grad_scale = NAN;
+  by_device.step = 77;
+  by_device.control = &control;
+  backend().AdamW(by_device, {});
+  const auto expect_told = [&] {
+    EXPECT_TRUE(reading.master.SameBits(told.master));
+    EXPECT_TRUE(reading.m.SameBits(told.m));
+    EXPECT_TRUE(reading.v.SameBits(told.v));
+    EXPECT_TRUE(reading.weights.SameBits(told.weights));
+  };
+  expect_told();
+
+  control.skips = 1;
+  backend().AdamW(by_device, {});
+  expect_told();
 }
 
 // Bound: a sum of at most 16384 squares in fp64.

@@ -20,6 +20,7 @@ struct AdamWParams {
   float* m;
   float* v;
   T* weights;  // or null
+  float grad_scale;
   float learning_rate;
   float beta1;
   float one_minus_beta1;
@@ -27,7 +28,10 @@ struct AdamWParams {
   float one_minus_beta2;
   double epsilon;
   float weight_decay;
-  const NormControl* control;  // or null
+  float correction;
+  double epsilon_scale;
+  const NormControl*
+      control;  // or null: then grad_scale, correction and epsilon_scale are as above
   int64_t n;
 };
 
@@ -35,10 +39,11 @@ template <typename T>
 ANYORDER_DEVICE void AdamWGroup(const AdamWParams<T>& p, const Vector8& grad, Vector8& master,
                                 Vector8& m, Vector8& v) {
   const bool is_told = p.control != nullptr;
-  const float scale = is_told ? static_cast<float>(p.control->grad_scale) : 1.0f;
-  const float correction = is_told ? static_cast<float>(p.control->correction) : 1.0f;
+  const float scale = is_told ? static_cast<float>(p.control->grad_scale) : p.grad_scale;
+  const float correction = is_told ? static_cast<float>(p.control->correction) : p.correction;
   // One rounding, as on the CPU.
-  const auto epsilon = static_cast<float>(p.epsilon * (is_told ? p.control->epsilon_scale : 1.0));
+  const auto epsilon =
+      static_cast<float>(p.epsilon * (is_told ? p.control->epsilon_scale : p.epsilon_scale));
   ANYORDER_UNROLL
   for (int i = 0; i < kGroup; ++i) {
     const float g = scale * grad.v[i];
@@ -188,6 +193,7 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
           args.m.data<float>(),
           args.v.data<float>(),
           DataOrNull<T>(args.weights),
+          f(args.grad_scale),
           f(args.learning_rate),
           f(args.beta1),
           f(1 - args.beta1),
@@ -195,6 +201,8 @@ AdamWParams<T> ParamsOf(const AdamWArgs& args) {
           f(1 - args.beta2),
           args.epsilon,
           f(args.weight_decay),
+          f(BiasCorrection(args, args.step + 1)),
+          EpsilonScale(args, args.step + 1),
           args.control,
           args.grad.num_elements()};
 }
