@@ -362,9 +362,9 @@ std::string PeftConfigText(const Export& work, const HfFamily& family, const Pef
   return DumpJson(json, 2) + "\n";
 }
 
-// The adapters as peft reads them, beside the Hugging Face model that the run's base is. peft puts
-// an adapter beside a module with one weight of its own, and saves modules that are trained whole,
-// each with all of its tensors; what several modules share is written for each. FailedPrecondition
+// Writes the adapters for peft, which loads them on top of the run's base model. peft adapts
+// modules that have one weight of their own. A module that is trained whole is saved with all its
+// tensors; a tensor that several modules share is written for each of them. FailedPrecondition
 // naming a projection or a trained tensor that is no such module in this family, or the token types
 // that the run trains and the base lacks.
 absl::Status WritePeft(const Export& work, const HfFamily& family) {

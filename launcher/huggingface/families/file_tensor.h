@@ -121,7 +121,8 @@ class TensorList {
   // These set, of the newest tensor, FileTensor::is_exported, is_folded.
   void ExportAlias() { tensors_.back().is_exported = true; }
   void MarkFolded() { tensors_.back().is_folded = true; }
-  // A buffer that files of some versions hold beside the weights: an import takes any values.
+  // A buffer that some versions of transformers write beside the weights. An import accepts any
+  // values in it.
   void Buffer(absl::string_view theirs, const Shape& shape);
   // Parameters below one another, each as a matrix [rows, rest], or as a vector.
   void Below(const Names& ours, absl::string_view theirs, const char* alias_why = nullptr) {
