@@ -55,7 +55,8 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
                                                                      const DatasetIndex& index,
                                                                      const TextSource& text) {
   const ExamplesEntry& entry = *index.examples;
-  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::OpenListed(fs, directory, entry.table));
+  const std::string path = absl::StrCat(directory, "/", entry.table.file);
+  ASSIGN_OR_RETURN(const StoredFile file, StoredFile::Open(fs, path, entry.table.bytes));
   if (file.size() != ExampleTableBytes(index)) {
     return DataLoss("'", file.path(), "' has ", file.size(), " bytes, but ", entry.num_examples,
                     " examples of ", entry.num_parts, " parts take ", ExampleTableBytes(index),
@@ -63,8 +64,8 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
   }
   std::string table(file.size(), '\0');
   RETURN_IF_ERROR(file.ReadAt(0, table.data(), table.size()));
-  if (DigestOf(table).Hex() != entry.table.digest)  // of the bytes that are used
-    return DataLoss("'", file.path(), "' changed while it was read; start again");
+  // Of the bytes that are used.
+  RETURN_IF_ERROR(file.CheckDigest(DigestOf(table), entry.table.digest));
   std::unique_ptr<StoredExamples> examples(
       new StoredExamples(index, text, file.path(), std::move(table)));
   RETURN_IF_ERROR(examples->Check());

@@ -67,8 +67,13 @@ absl::StatusOr<Digest128> StoredFile::DigestOutside(std::vector<ByteRange> holes
 
 absl::Status StoredFile::CheckDigest(const std::string& expected_hex) const {
   ASSIGN_OR_RETURN(const Digest128 digest, DigestOutside({}));
-  if (digest.Hex() == expected_hex) return absl::OkStatus();
-  return DataLoss("'", path_, "' is damaged: it has digest ", digest.Hex(),
+  return CheckDigest(digest, expected_hex);
+}
+
+absl::Status StoredFile::CheckDigest(const Digest128& found,
+                                     const std::string& expected_hex) const {
+  if (found.Hex() == expected_hex) return absl::OkStatus();
+  return DataLoss("'", path_, "' is damaged: it has digest ", found.Hex(),
                   " but the dataset's index says ", expected_hex, kAdvice);
 }
 

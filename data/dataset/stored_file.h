@@ -37,8 +37,9 @@ class StoredFile {
   absl::Status ReadAt(uint64_t offset, void* out, uint64_t bytes) const;
   // DigestOf what lies outside `holes`, read piece by piece.
   absl::StatusOr<Digest128> DigestOutside(std::vector<ByteRange> holes) const;
-  // DataLoss if the whole file's digest is another one.
+  // DataLoss if the whole file's digest is another one. `found`: what it is, where that is known.
   absl::Status CheckDigest(const std::string& expected_hex) const;
+  absl::Status CheckDigest(const Digest128& found, const std::string& expected_hex) const;
 
  private:
   StoredFile(std::string path, uint64_t bytes, std::unique_ptr<ReadableFile> file)
