@@ -1,6 +1,9 @@
 #include "core/generate/decoder.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -29,51 +32,112 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
                     " (model.max_positions); shorten the prompt or generate fewer");
 }
 
+int64_t Decoder::KeySlots(const Prompt& prompt) const {
+  return static_cast<int64_t>(form_.PromptSlots(prompt.tokens).size()) + prompt.max_tokens +
+         form_.traits().passing_slots;
+}
+
+int64_t Decoder::PositionSpan(const Prompt& prompt) const {
+  return Span(form_.StepSlots(prompt.tokens, prompt.max_tokens - 1, 0));
+}
+
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
-    const GenerationForm& form, const std::vector<std::vector<int32_t>>& prompts,
-    const DecoderOptions& options, kernels::Backend& backend) {
-  ANYORDER_CHECK(!prompts.empty() && options.lanes_per_prompt >= 1 && options.max_tokens >= 1)
-      << prompts.size() << " prompts, " << options.lanes_per_prompt << " lanes each, "
-      << options.max_tokens << " tokens";
-  const GenerationForm::Traits& traits = form.traits();
-  SlotNetworkOptions network{
-      .lanes = static_cast<int64_t>(prompts.size()) * options.lanes_per_prompt,
-      .looks_ahead = traits.prompt_looks_ahead,
-      .context_slots = traits.context_slots};
-  for (const std::vector<int32_t>& prompt : prompts) {
-    RETURN_IF_ERROR(CheckFits(model, form, prompt, options.max_tokens));
-    const auto slots = static_cast<int64_t>(form.PromptSlots(prompt).size());
-    network.key_slots =
-        std::max(network.key_slots, slots + options.max_tokens + traits.passing_slots);
-    network.span = std::max(network.span, Span(form.StepSlots(prompt, options.max_tokens - 1, 0)));
-  }
-  std::unique_ptr<Decoder> decoder(new Decoder(form, prompts, options));
+    const GenerationForm& form, const std::vector<Prompt>& prompts, kernels::Backend& backend,
+    std::function<absl::Status()> before_pass) {
+  ANYORDER_CHECK(!prompts.empty()) << "no prompts";
+  std::unique_ptr<Decoder> decoder(new Decoder(model, form));
+  const Prompt& first = prompts.front();
+  RETURN_IF_ERROR(CheckFits(model, form, first.tokens, first.max_tokens));
   ASSIGN_OR_RETURN(decoder->network_,
-                   SlotNetwork::Create(model, vocab_size, weights, network, backend));
-  RETURN_IF_ERROR(decoder->ReadPrompts());
+                   SlotNetwork::Create(model, vocab_size, weights,
+                                       {.lanes = first.lanes,
+                                        .key_slots = decoder->KeySlots(first),
+                                        .span = decoder->PositionSpan(first),
+                                        .looks_ahead = form.traits().prompt_looks_ahead,
+                                        .context_slots = form.traits().context_slots,
+                                        .before_pass = std::move(before_pass)},
+                                       backend));
+  RETURN_IF_ERROR(decoder->Add(prompts));
   return decoder;
 }
 
-// One lane computes a prompt; its others take the keys over.
-absl::Status Decoder::ReadPrompts() {
+absl::Status Decoder::Add(const std::vector<Prompt>& prompts) {
+  const int64_t first = lanes();
+  int64_t more = 0;
+  int64_t key_slots = 0;
+  int64_t span = 0;
+  for (const Prompt& prompt : prompts) {
+    ANYORDER_CHECK(prompt.lanes >= 1 && prompt.max_tokens >= 1)
+        << prompt.lanes << " lanes, " << prompt.max_tokens << " tokens";
+    RETURN_IF_ERROR(CheckFits(model_, form_, prompt.tokens, prompt.max_tokens));
+    more += prompt.lanes;
+    key_slots = std::max(key_slots, KeySlots(prompt));
+    span = std::max(span, PositionSpan(prompt));
+  }
+  RETURN_IF_ERROR(network_->AddLanes(first + more - network_->lanes(), key_slots, span));
+  const absl::Status status = ReadPrompts(prompts);
+  while (!status.ok() && lanes() > first) Remove(lanes() - 1);
+  return status;
+}
+
+void Decoder::Remove(int64_t lane) {
+  lanes_.erase(lanes_.begin() + lane);
+  network_->RemoveLane(lane);
+}
+
+// One lane computes a prompt; others take its keys over, whichever they are.
+absl::Status Decoder::ReadPrompts(const std::vector<Prompt>& prompts) {
+  const int64_t first = lanes();
   std::vector<LanePass> passes;
-  for (const std::vector<int32_t>& prompt : prompts_)
-    passes.push_back({.lasting = form_.PromptSlots(prompt)});
-  if (std::all_of(passes.begin(), passes.end(),
-                  [](const LanePass& pass) { return pass.lasting.empty(); }))
-    return absl::OkStatus();
-  RETURN_IF_ERROR(network_->Run(passes));
-  std::vector<int32_t> lane_of_prompt;
-  for (int64_t b = 0; b < lanes(); ++b) lane_of_prompt.push_back(static_cast<int32_t>(PromptOf(b)));
-  network_->Reorder(lane_of_prompt);
+  std::vector<int32_t> parents(lanes_.size());
+  std::iota(parents.begin(), parents.end(), 0);
+  for (const Prompt& one : prompts) {
+    const auto same = std::find_if(lanes_.begin(), lanes_.end(), [&one](const Lane& lane) {
+      return lane.prompt->tokens == one.tokens;
+    });
+    const bool is_new = same == lanes_.end();
+    const auto parent =
+        is_new ? static_cast<int32_t>(first + std::ssize(passes)) : parents[same - lanes_.begin()];
+    if (is_new) passes.push_back({.lasting = form_.PromptSlots(one.tokens)});
+    parents.insert(parents.end(), static_cast<size_t>(one.lanes), parent);
+    lanes_.insert(lanes_.end(), static_cast<size_t>(one.lanes),
+                  {std::make_shared<const Prompt>(one)});
+  }
+  RETURN_IF_ERROR(RunPrompts(passes, first));
+  network_->Reorder(parents);
+  for (int64_t b = first; b < lanes(); ++b) {
+    const std::vector<Slot> slots = form_.PromptSlots(lanes_[b].prompt->tokens);
+    network_->Keep(b, static_cast<int64_t>(slots.size()));  // a lane that is there has gone on
+  }
   return absl::OkStatus();
 }
 
-LanePass Decoder::Step(const std::vector<int32_t>& prompt, int32_t newest) const {
+// In lanes `first` and on. Prompts share a pass while its rows, padding included, are no more than
+// a product computes at once (slot_network.cc); a longer one is computed alone.
+absl::Status Decoder::RunPrompts(const std::vector<LanePass>& passes, int64_t first) {
+  constexpr size_t kMostRows = 256;
+  for (size_t begin = 0; begin < passes.size();) {
+    size_t longest = 0;
+    size_t end = begin;
+    for (; end < passes.size(); ++end) {
+      longest = std::max(longest, passes[end].lasting.size());
+      if (end > begin && (end + 1 - begin) * longest > kMostRows) break;
+    }
+    const std::vector<LanePass> together(passes.begin() + static_cast<int64_t>(begin),
+                                         passes.begin() + static_cast<int64_t>(end));
+    const bool have_slots = std::any_of(together.begin(), together.end(),
+                                        [](const LanePass& pass) { return !pass.lasting.empty(); });
+    if (have_slots) RETURN_IF_ERROR(network_->Run(together, first + static_cast<int64_t>(begin)));
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+LanePass Decoder::Step(const Lane& lane, int32_t newest) const {
   LanePass pass;
   const GenerationForm::Traits& traits = form_.traits();
-  const std::vector<Slot> slots = form_.StepSlots(prompt, target_, newest);
+  const std::vector<Slot> slots = form_.StepSlots(lane.prompt->tokens, lane.target, newest);
   const auto count = static_cast<int64_t>(slots.size());
   ANYORDER_CHECK(count == 1 + traits.passing_slots + traits.query_slots)
       << count << " slots of a step";
@@ -89,16 +153,17 @@ LanePass Decoder::Step(const std::vector<int32_t>& prompt, int32_t newest) const
 
 absl::Status Decoder::Next(const std::vector<int32_t>& newest,
                            const std::vector<int32_t>& parents) {
-  ANYORDER_CHECK(target_ < options_.max_tokens) << "step " << target_;
   ANYORDER_CHECK(static_cast<int64_t>(newest.size()) == lanes()) << newest.size() << " tokens";
   ANYORDER_CHECK(static_cast<int64_t>(parents.size()) == lanes()) << parents.size() << " parents";
   std::vector<LanePass> passes;
   for (int64_t b = 0; b < lanes(); ++b) {
-    ANYORDER_CHECK(PromptOf(parents[b]) == PromptOf(b))
+    Lane& lane = lanes_[b];
+    ANYORDER_CHECK(lanes_[parents[b]].prompt == lane.prompt)
         << "lane " << b << " cannot go on from lane " << parents[b];
-    passes.push_back(Step(prompts_[PromptOf(b)], newest[b]));
+    ANYORDER_CHECK(lane.target < lane.prompt->max_tokens) << "step " << lane.target;
+    passes.push_back(Step(lane, newest[b]));
   }
-  ++target_;
+  for (Lane& lane : lanes_) ++lane.target;
   network_->Reorder(parents);
   return network_->Run(passes);
 }

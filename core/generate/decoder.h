@@ -1,14 +1,17 @@
 // Texts that grow from left to right by a form's steps: what a search asks of a network. A prompt
 // is computed once, then its lanes take it over; each step computes only the rows of new slots.
+// Texts may come and go between steps.
 //
-// N prompts, C lanes a prompt, B = N * C lanes, V vocabulary.
+// B lanes, a text each; V vocabulary.
 
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/generate/search.h"
@@ -17,9 +20,11 @@
 
 namespace anyorder {
 
-struct DecoderOptions {
-  int64_t lanes_per_prompt = 1;  // C
-  int64_t max_tokens = 1;        // steps that there can be
+// What a text begins with.
+struct Prompt {
+  std::vector<int32_t> tokens;
+  int64_t max_tokens = 1;  // steps that there can be
+  int64_t lanes = 1;       // that go on from it
 };
 
 // Whether `max_tokens` tokens can be generated after `prompt`. InvalidArgument if it is empty and
@@ -30,14 +35,22 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
 class Decoder final : public NextTokens {
  public:
   // Computes the prompts. `weights` [layout] in the model's dtype, `form` and the backend are
-  // borrowed. Errors: those of CheckFits; SlotNetwork's.
+  // borrowed. `before_pass`: as SlotNetworkOptions has it.
+  // Errors: those of CheckFits; SlotNetwork's.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(
       const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
-      const GenerationForm& form, const std::vector<std::vector<int32_t>>& prompts,
-      const DecoderOptions& options, kernels::Backend& backend);
+      const GenerationForm& form, const std::vector<Prompt>& prompts, kernels::Backend& backend,
+      std::function<absl::Status()> before_pass = nullptr);
+
+  // Computes further prompts; their lanes stand behind the others, which had as many steps as they
+  // had. Prompts that are the same, also those of lanes that are there, are computed once.
+  // Errors: as Create's; there are no new lanes then.
+  absl::Status Add(const std::vector<Prompt>& prompts);
+  // Those behind it move up.
+  void Remove(int64_t lane);
 
   int64_t vocab_size() const override { return network_->vocab_size(); }
-  int64_t lanes() const override { return network_->lanes(); }
+  int64_t lanes() const override { return static_cast<int64_t>(lanes_.size()); }
   absl::Status Next(const std::vector<int32_t>& newest,
                     const std::vector<int32_t>& parents) override;
   absl::StatusOr<const float*> Logits(int64_t lane) override;
@@ -47,19 +60,24 @@ class Decoder final : public NextTokens {
   int64_t rows() const { return network_->rows(); }
 
  private:
-  Decoder(const GenerationForm& form, const std::vector<std::vector<int32_t>>& prompts,
-          const DecoderOptions& options)
-      : form_(form), prompts_(prompts), options_(options) {}
-  absl::Status ReadPrompts();
-  LanePass Step(const std::vector<int32_t>& prompt, int32_t newest) const;
-  int64_t PromptOf(int64_t lane) const { return lane / options_.lanes_per_prompt; }
+  struct Lane {
+    std::shared_ptr<const Prompt> prompt;  // not null
+    int64_t target = 0;                    // the next step's
+  };
 
+  Decoder(const ModelConfig& model, const GenerationForm& form) : model_(model), form_(form) {}
+  // The room that the prompt's texts need.
+  int64_t KeySlots(const Prompt& prompt) const;
+  int64_t PositionSpan(const Prompt& prompt) const;
+  absl::Status ReadPrompts(const std::vector<Prompt>& prompts);
+  absl::Status RunPrompts(const std::vector<LanePass>& passes, int64_t first);
+  LanePass Step(const Lane& lane, int32_t newest) const;
+
+  const ModelConfig model_;
   const GenerationForm& form_;
-  std::vector<std::vector<int32_t>> prompts_;
-  DecoderOptions options_;
   std::unique_ptr<SlotNetwork> network_;
+  std::vector<Lane> lanes_;
   std::vector<float> float_logits_;  // [V] where G is not fp32
-  int64_t target_ = 0;               // the next step's
 };
 
 }  // namespace anyorder

@@ -1,12 +1,13 @@
-// Texts drawn from the model, token by token, each lane for itself.
+// A text drawn from the model, token by token.
 
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 
 #include "core/generate/search.h"
 #include "core/generate/token_draw.h"
@@ -22,14 +23,28 @@ struct SampleOptions {
   absl::Status Validate() const;
 };
 
-// One text a lane. Token t of lane b is drawn by RandomStream(seed, RandomPurpose::kGeneration, t,
-// streams[b]): a text depends on its number and its logits, never on its company. Tokens of
-// equal probability are taken in the order of their ids. The log-probability of a text is the
-// model's, without temperature and cuts, and so is the score. A lane in which the rules allow no
-// token ends there, not ended. `listener` hears of tokens as they are drawn, the end token too;
-// their positions count from 0 behind the prompt. NextTokens' errors.
-absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model, const SampleOptions& options,
-                                                    const std::vector<uint64_t>& streams,
-                                                    TokenListener listener = NobodyListens);
+// Token t is drawn by RandomStream(seed, RandomPurpose::kGeneration, t, stream): a text depends on
+// its seed, its number and its logits, never on its company. Tokens of equal probability are taken
+// in the order of their ids. The log-probability of a text is the model's, without temperature and
+// cuts, and so is the score. A text whose rules allow no token is done, not ended.
+class SampledText {
+ public:
+  SampledText(SampleOptions options, uint64_t stream)
+      : options_(std::move(options)), stream_(stream) {}
+
+  // The next token, which `logits` [vocab_size] are about; its position counts from 0 behind the
+  // prompt. None if the rules allow none. REQUIRES: not done.
+  std::optional<WrittenToken> Draw(const float* logits, int64_t vocab_size);
+
+  bool is_done() const { return is_done_; }
+  const Hypothesis& text() const { return text_; }
+
+ private:
+  SampleOptions options_;
+  uint64_t stream_;
+  int64_t drawn_ = 0;
+  bool is_done_ = false;
+  Hypothesis text_;
+};
 
 }  // namespace anyorder

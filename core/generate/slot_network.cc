@@ -69,11 +69,11 @@ absl::StatusOr<KeyStorage> KeyStorage::Allocate(const NetworkShape& shape,
   return storage;
 }
 
-KeyCache KeyStorage::FirstLanes(int64_t lanes) const {
+KeyCache KeyStorage::Lanes(int64_t first, int64_t lanes) const {
   KeyCache cache;
   const Shape keys{lanes, slots_, columns_};
   for (int64_t layer = 0; layer < all_.dim(0) / 2; ++layer) {
-    const int64_t begin = 2 * layer * all_.dim(1);
+    const int64_t begin = 2 * layer * all_.dim(1) + first * slots_ * columns_;
     cache.layers.push_back({all_.Slice(begin, keys), all_.Slice(begin + all_.dim(1), keys)});
   }
   cache.begin.assign(static_cast<size_t>(lanes), 0);
@@ -127,20 +127,23 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   ANYORDER_CHECK(options.lanes >= 1 && options.key_slots >= 1 && options.span >= 1)
       << options.lanes << " lanes, " << options.key_slots << " key slots, " << options.span
       << " positions";
-  if (model.learned_positions() && options.span > model.max_positions) {
-    return OutOfRange("a text of ", options.span, " tokens, but the model has learned ",
-                      model.max_positions, " positions (model.max_positions); shorten the text");
-  }
   std::unique_ptr<SlotNetwork> network(
       new SlotNetwork(model, vocab_size, weights, options, backend));
+  RETURN_IF_ERROR(network->CheckSpan(options.span));
   ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(network->model_));
   if (windows.empty() && options.context_slots > 0) {
     network->bands_.assign(static_cast<size_t>(model.num_layers * model.num_heads),
                            {static_cast<int32_t>(options.context_slots - 1), -1, 1});
   }
   if (!options.cached) return network;
-  ASSIGN_OR_RETURN(network->keys_, network->AllocateSlots(options.key_slots));
+  ASSIGN_OR_RETURN(network->keys_, network->AllocateKeys(options.lanes, options.key_slots));
   return network;
+}
+
+absl::Status SlotNetwork::CheckSpan(int64_t span) const {
+  if (!model_.learned_positions() || span <= model_.max_positions) return absl::OkStatus();
+  return OutOfRange("a text of ", span, " tokens, but the model has learned ", model_.max_positions,
+                    " positions (model.max_positions); shorten the text");
 }
 
 // Every lane has as many rows as the longest, so that one with many kept slots needs room for
@@ -149,34 +152,68 @@ absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
   int64_t needed = 0;
   for (int64_t b = 0; b < lanes(); ++b) needed = std::max(needed, kept(b) + content_rows);
   if (!options_.cached || needed <= options_.key_slots) return absl::OkStatus();
-  const int64_t more = needed + needed / 4;
-  programs_.clear();
-  ASSIGN_OR_RETURN(KeyStorage larger, AllocateSlots(more));
-  for (const int64_t place : place_) {
-    const auto count = static_cast<int64_t>(lasting_[place].size());
-    larger.Copy(keys_, place, place, 0, count, backend_);
+  return MoveKeys(options_.lanes, needed + needed / 4);
+}
+
+absl::Status SlotNetwork::MoveKeys(int64_t lanes, int64_t key_slots) {
+  programs_.clear();  // whose memory this may need
+  last_run_ = nullptr;
+  if (options_.cached) {
+    ASSIGN_OR_RETURN(KeyStorage larger, AllocateKeys(lanes, key_slots));
+    for (const int64_t place : place_) {
+      const auto count = static_cast<int64_t>(lasting_[place].size());
+      larger.Copy(keys_, place, place, 0, count, backend_);
+    }
+    backend_.Synchronize({});  // before the old keys' memory goes
+    keys_ = std::move(larger);
   }
-  backend_.Synchronize({});  // before the old keys' memory goes
-  keys_ = std::move(larger);
-  options_.key_slots = more;
+  options_.lanes = lanes;
+  options_.key_slots = key_slots;
   return absl::OkStatus();
 }
 
-absl::StatusOr<KeyStorage> SlotNetwork::AllocateSlots(int64_t key_slots) const {
+absl::Status SlotNetwork::AddLanes(int64_t lanes, int64_t key_slots, int64_t span) {
+  RETURN_IF_ERROR(CheckSpan(span));
+  const int64_t most_lanes = std::max(options_.lanes, this->lanes() + lanes);
+  const int64_t most_slots = std::max(options_.key_slots, key_slots);
+  if (most_lanes > options_.lanes || most_slots > options_.key_slots)
+    RETURN_IF_ERROR(MoveKeys(most_lanes, most_slots));
+  if (span > options_.span) {
+    programs_.clear();  // whose position tables are shorter
+    options_.span = span;
+  }
+  for (int64_t i = 0; i < lanes; ++i) place_.push_back(this->lanes());
+  lasting_.resize(place_.size());
+  return absl::OkStatus();
+}
+
+void SlotNetwork::RemoveLane(int64_t lane) {
+  const int64_t last = lanes() - 1;
+  const int64_t free = place_[lane];
+  place_.erase(place_.begin() + lane);
+  if (free != last) {
+    CopyPlace(last, free);
+    *std::find(place_.begin(), place_.end(), last) = free;
+  }
+  lasting_.pop_back();
+}
+
+absl::StatusOr<KeyStorage> SlotNetwork::AllocateKeys(int64_t lanes, int64_t key_slots) const {
   NetworkShape shape{model_, {}, vocab_size_};
-  shape.batch.batch_size = options_.lanes;
+  shape.batch.batch_size = lanes;
   shape.batch.cached_keys = key_slots;
   return KeyStorage::Allocate(shape, backend_);
 }
 
-absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes) {
+absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes,
+                                                        int64_t first) {
   int64_t content = 1;
   int64_t queries = 0;
   int64_t reads = 0;
   bool reads_content = false;
   for (size_t b = 0; b < passes.size(); ++b) {
     const LanePass& pass = passes[b];
-    const int64_t again = options_.cached ? 0 : kept(static_cast<int64_t>(b));
+    const int64_t again = options_.cached ? 0 : kept(first + static_cast<int64_t>(b));
     const auto own = static_cast<int64_t>(pass.lasting.size() + pass.passing.size());
     content = std::max(content, again + own);
     queries = std::max(queries, static_cast<int64_t>(pass.queries.size()));
@@ -192,13 +229,13 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.targets = RoundedRows(std::max<int64_t>(1, reads));
   shape.content_readout = queries == 0 || reads_content;
   RETURN_IF_ERROR(MakeRoom(shape.content_rows));
-  const std::vector<int64_t> key = {shape.batch_size, shape.content_rows, shape.query_rows,
-                                    shape.targets, shape.content_readout ? 1 : 0};
+  const std::vector<int64_t> key = {shape.batch_size, first,         shape.content_rows,
+                                    shape.query_rows, shape.targets, shape.content_readout ? 1 : 0};
   const auto [place, is_new] = programs_.try_emplace(key);
   if (!is_new) return &place->second;
   if (programs_.size() > kMostPrograms) {
     programs_.clear();
-    return Find(passes);
+    return Find(passes, first);
   }
   shape.min_distance = options_.looks_ahead ? 1 - options_.span : 0;
   shape.num_distances = options_.span - shape.min_distance;
@@ -209,14 +246,14 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
     programs_.erase(place);
     if (!absl::IsResourceExhausted(network.status()) || programs_.empty()) return network.status();
     programs_.clear();  // whose memory this one may have
-    return Find(passes);
+    return Find(passes, first);
   }
-  Program program;
+  Program program{.first = first};
   program.network = std::move(*network);
   program.batch = std::make_unique<Batch>(shape);
   program.batch->bands = bands_;
   std::iota(program.batch->lanes.begin(), program.batch->lanes.end(), 0);
-  if (options_.cached) program.cache = keys_.FirstLanes(shape.batch_size);
+  if (options_.cached) program.cache = keys_.Lanes(first, shape.batch_size);
   int64_t bytes = program.network->activations().bytes();
   for (const auto& [unused, other] : programs_)
     if (other.network != nullptr) bytes += other.network->activations().bytes();
@@ -226,9 +263,10 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
 
 // Slots of one lane: kept ones that are computed again, its own, pads. Keys stand in that order
 // whether they are kept or not.
-void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) const {
+void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Program& program) const {
+  Batch& batch = *program.batch;
   const BatchShape& shape = batch.shape;
-  const int64_t place = place_[lane];
+  const int64_t place = place_[lane] - program.first;
   std::vector<Slot> content;
   int64_t key = place * shape.num_keys();
   for (const LastingSlot& one : lasting(lane)) {
@@ -263,22 +301,25 @@ void SlotNetwork::FillLane(int64_t lane, const LanePass& pass, Batch& batch) con
       const int64_t read = pass.reads[i];
       row = read < own ? first_row + read : QueryRow(shape, place) + read - own;
     }
-    batch.readout_rows[lane * shape.targets + i] = static_cast<int32_t>(row);
+    batch.readout_rows[(lane - program.first) * shape.targets + i] = static_cast<int32_t>(row);
   }
 }
 
-absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes) {
+absl::Status SlotNetwork::Run(const std::vector<LanePass>& passes, int64_t first) {
   const auto count = static_cast<int64_t>(passes.size());
-  ANYORDER_CHECK(count >= 1 && count <= lanes()) << count << " passes";
+  ANYORDER_CHECK(count >= 1 && first >= 0 && first + count <= lanes()) << count << " passes";
   last_run_ = nullptr;
-  ASSIGN_OR_RETURN(Program* const program, Find(passes));
+  if (options_.before_pass) RETURN_IF_ERROR(options_.before_pass());
+  ASSIGN_OR_RETURN(Program* const program, Find(passes, first));
   RETURN_IF_ERROR(AllocateLogits(*program->network));
   Batch& batch = *program->batch;
-  for (int64_t b = 0; b < count; ++b) {
-    ANYORDER_CHECK(place_[b] < count) << "lane " << b << " of " << count << " was reordered";
-    FillLane(b, passes[b], batch);
-    if (options_.cached) program->cache.begin[place_[b]] = kept(b);
-    for (const Slot& slot : passes[b].lasting) lasting(b).push_back({slot, next_key_++});
+  for (int64_t b = first; b < first + count; ++b) {
+    const int64_t place = place_[b] - first;
+    ANYORDER_CHECK(place >= 0 && place < count) << "lane " << b << " was reordered";
+    const LanePass& pass = passes[b - first];
+    FillLane(b, pass, *program);
+    if (options_.cached) program->cache.begin[place] = kept(b);
+    for (const Slot& slot : pass.lasting) lasting(b).push_back({slot, next_key_++});
   }
   ++passes_;
   rows_ += batch.shape.num_rows();
@@ -313,7 +354,7 @@ absl::Status SlotNetwork::AllocateLogits(const InferenceNetwork& network) {
 absl::StatusOr<ConstTensorView> SlotNetwork::Row(int64_t lane, int64_t read) {
   ANYORDER_CHECK(last_run_ != nullptr) << "no pass to read";
   const Batch& batch = *last_run_->batch;
-  const int64_t row = lane * batch.shape.targets + read;
+  const int64_t row = (lane - last_run_->first) * batch.shape.targets + read;
   const int64_t made = logits_.dim(0);
   if (first_logits_ < 0 || row < first_logits_ || row >= first_logits_ + made) {
     first_logits_ = std::min(row, static_cast<int64_t>(batch.readout_rows.size()) - made);

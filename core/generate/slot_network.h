@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <vector>
@@ -41,8 +42,8 @@ class KeyStorage {
   // Keys and values [B, shape.batch.cached_keys, H*D] of each layer. ResourceExhausted.
   static absl::StatusOr<KeyStorage> Allocate(const NetworkShape& shape, kernels::Backend& backend);
 
-  // What the first `lanes` lanes have; begins are 0.
-  KeyCache FirstLanes(int64_t lanes) const;
+  // What lanes [first, first + lanes) have; begins are 0.
+  KeyCache Lanes(int64_t first, int64_t lanes) const;
   // Slots [begin, end) of lane `from` of `other`, which is of the same network, become those of
   // lane `to`. Lanes differ, or storages do.
   void Copy(const KeyStorage& other, int64_t from, int64_t to, int64_t begin, int64_t end,
@@ -65,17 +66,19 @@ struct LanePass {
 };
 
 struct SlotNetworkOptions {
-  int64_t lanes = 1;
+  int64_t lanes = 1;  // at first
   // Lasting and passing slots that a lane is expected to have, and those that round its passes up.
   // A lane may have more: then there are larger allocations.
   int64_t key_slots = 0;
-  int64_t span = 0;           // positions are below this
+  int64_t span = 0;           // positions are below this, or Reserve's
   bool looks_ahead = true;    // whether rows may see later positions
   int64_t context_slots = 0;  // GenerationForm::Traits
   // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
   // and the check on those keys.
   bool cached = true;
   int64_t logit_bytes = int64_t{64} << 20;  // of logits at a time; one row is always made
+  // Asked before each pass, if set: what is not OK is the pass's error.
+  std::function<absl::Status()> before_pass;
 };
 
 // As many of `lanes` as can be computed at once with activations of at most `bytes`; at least one.
@@ -95,9 +98,10 @@ class SlotNetwork {
                                                              const SlotNetworkOptions& options,
                                                              kernels::Backend& backend);
 
-  // Runs `passes`, one a lane; a lane may have no slots. Fewer passes are those of the first lanes,
-  // which must not have been reordered. Row has their logits until the next Run. ResourceExhausted.
-  absl::Status Run(const std::vector<LanePass>& passes);
+  // Runs `passes`, those of lanes `first` and on; a lane may have no slots. Other lanes must not
+  // have changed places with them (Reorder). Row has their logits until the next Run.
+  // Errors: before_pass's; ResourceExhausted.
+  absl::Status Run(const std::vector<LanePass>& passes, int64_t first = 0);
   // The logits [V] G of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
   // the host's memory until another row is read. CheckFinite's error.
   absl::StatusOr<ConstTensorView> Row(int64_t lane, int64_t read);
@@ -110,9 +114,14 @@ class SlotNetwork {
   void Keep(int64_t lane, int64_t count);
   // Nobody sees the lane's first `count` lasting slots any more.
   void Hide(int64_t lane, int64_t count);
+  // Adds `lanes` without slots behind the others. All have room for `key_slots` and positions below
+  // `span` from then on. OutOfRange, ResourceExhausted: nothing has changed.
+  absl::Status AddLanes(int64_t lanes, int64_t key_slots, int64_t span);
+  // Those behind it move up.
+  void RemoveLane(int64_t lane);
 
   int64_t vocab_size() const { return vocab_size_; }
-  int64_t lanes() const { return options_.lanes; }
+  int64_t lanes() const { return static_cast<int64_t>(place_.size()); }
   int64_t kept(int64_t lane) const { return static_cast<int64_t>(lasting(lane).size()); }
   // Passes so far, and rows that they computed, padding included.
   int64_t passes() const { return passes_; }
@@ -123,6 +132,7 @@ class SlotNetwork {
     std::unique_ptr<InferenceNetwork> network;
     std::unique_ptr<Batch> batch;
     KeyCache cache;
+    int64_t first = 0;  // the lane that the batch begins with
   };
   struct LastingSlot {
     Slot slot;    // a pad, if it is hidden
@@ -131,15 +141,18 @@ class SlotNetwork {
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
-  absl::StatusOr<KeyStorage> AllocateSlots(int64_t key_slots) const;
+  absl::StatusOr<KeyStorage> AllocateKeys(int64_t lanes, int64_t key_slots) const;
   absl::Status MakeRoom(int64_t content_rows);
-  absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes);
+  // Keys in memory for so many lanes and slots.
+  absl::Status MoveKeys(int64_t lanes, int64_t key_slots);
+  absl::Status CheckSpan(int64_t span) const;
+  absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes, int64_t first);
   // Rows of the readout whose logits are made at a time.
   int64_t LogitRows(const BatchShape& shape) const;
   absl::Status AllocateLogits(const InferenceNetwork& network);
   std::vector<LastingSlot>& lasting(int64_t lane) { return lasting_[place_[lane]]; }
   const std::vector<LastingSlot>& lasting(int64_t lane) const { return lasting_[place_[lane]]; }
-  void FillLane(int64_t lane, const LanePass& pass, Batch& batch) const;
+  void FillLane(int64_t lane, const LanePass& pass, Program& program) const;
   void CopyPlace(int64_t from, int64_t to);
 
   ModelConfig model_;
@@ -148,11 +161,12 @@ class SlotNetwork {
   SlotNetworkOptions options_;
   kernels::Backend& backend_;
   std::vector<kernels::Band> bands_;  // of context_slots, or none
-  KeyStorage keys_;
-  std::vector<int64_t> place_;  // [B] of each lane in batches, `keys_` and `lasting_`
+  KeyStorage keys_;                   // of options_.lanes lanes at most
+  std::vector<int64_t> place_;  // [B] of each lane in batches, `keys_` and `lasting_`: below B
   std::vector<std::vector<LastingSlot>> lasting_;
-  int64_t next_key_ = 0;                              // a LastingSlot::key that no slot has had
-  std::map<std::vector<int64_t>, Program> programs_;  // by lanes and rows: content, queries, reads
+  int64_t next_key_ = 0;  // a LastingSlot::key that no slot has had
+  // By lanes, the first of them, and rows: content, queries, reads.
+  std::map<std::vector<int64_t>, Program> programs_;
   int64_t passes_ = 0;
   int64_t rows_ = 0;
   Program* last_run_ = nullptr;

@@ -72,4 +72,10 @@ using TokenListener = absl::FunctionRef<void(int64_t text, const WrittenToken& t
 
 inline void NobodyListens(int64_t, const WrittenToken&) {}
 
+// Asked after each pass that computed something for text `text`: whether it goes on. If not, its
+// blanks stay unwritten. `is_done`: nothing is left to write.
+using PassCheck = absl::FunctionRef<bool(int64_t text, bool is_done)>;
+
+inline bool GoesOn(int64_t, bool) { return true; }
+
 }  // namespace anyorder

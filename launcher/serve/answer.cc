@@ -11,37 +11,45 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 using Answers = std::vector<absl::StatusOr<TextResult>>;
 
-// All requests of a kind by one call. If that fails each is asked alone, so that the others get
-// their answers.
-template <typename Request, typename Result>
-Answers AnswerTogether(
-    const std::vector<const TextRequest*>& requests,
-    const std::function<absl::StatusOr<std::vector<Result>>(const std::vector<Request>&)>& ask) {
-  std::vector<Request> asked;
-  for (const TextRequest* request : requests) asked.push_back(std::get<Request>(request->what));
-  absl::StatusOr<std::vector<Result>> results = ask(asked);
+// All completions by one call. If that fails each is asked alone, so that the others get their
+// answers.
+Answers Complete(TextService& service, const std::vector<const TextRequest*>& requests) {
+  std::vector<CompletionRequest> asked;
+  for (const TextRequest* request : requests)
+    asked.push_back(std::get<CompletionRequest>(request->what));
+  absl::StatusOr<std::vector<std::vector<Completion>>> results = service.Complete(asked);
   if (results.ok() && results->size() != asked.size())
     results = Internal(results->size(), " answers to ", asked.size(), " requests");
   Answers answers;
   if (results.ok()) {
-    for (Result& result : *results) answers.emplace_back(std::move(result));
+    for (std::vector<Completion>& result : *results) answers.emplace_back(std::move(result));
   } else if (requests.size() == 1) {
     answers.emplace_back(results.status());
   } else {
     for (const TextRequest* request : requests)
-      answers.push_back(std::move(AnswerTogether({request}, ask).front()));
+      answers.push_back(std::move(Complete(service, {request}).front()));
   }
   return answers;
 }
 
-absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request,
-                                       const std::function<absl::Status()>& check_wanted) {
+template <typename Result>
+absl::StatusOr<TextResult> Only(absl::StatusOr<std::vector<Result>> results) {
+  RETURN_IF_ERROR(results.status());
+  if (results->size() != 1) return Internal(results->size(), " answers to a request");
+  return TextResult(std::move(results->front()));
+}
+
+absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request) {
+  if (const auto* fill = std::get_if<FillRequest>(&request.what))
+    return Only(service.Fill({*fill}));
+  if (const auto* score = std::get_if<ScoreRequest>(&request.what))
+    return Only(service.Score({*score}));
   if (const auto* tokens = std::get_if<TokensRequest>(&request.what)) {
     ASSIGN_OR_RETURN(const int64_t count, service.CountTokens(tokens->text));
     return TextResult(count);
   }
   if (const auto* rolling = std::get_if<RollingRequest>(&request.what)) {
-    ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling, check_wanted));
+    ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling));
     return TextResult(score);
   }
   if (const auto* render = std::get_if<RenderRequest>(&request.what)) {
@@ -73,25 +81,11 @@ absl::Status StoppedError() { return Unavailable("the server is being stopped");
 
 absl::Status LateError() { return DeadlineExceeded("the answer took longer than it may"); }
 
-Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests,
-               const WantedCheck& check_wanted) {
-  switch (requests.empty() ? RequestOp::kFacts : requests[0]->op()) {
-    case RequestOp::kComplete:
-      return AnswerTogether<CompletionRequest, std::vector<Completion>>(
-          requests, [&](const auto& asked) { return service.Complete(asked); });
-    case RequestOp::kFill:
-      return AnswerTogether<FillRequest, std::vector<FilledText>>(
-          requests, [&](const auto& asked) { return service.Fill(asked); });
-    case RequestOp::kScore:
-      return AnswerTogether<ScoreRequest, TextScore>(
-          requests, [&](const auto& asked) { return service.Score(asked); });
-    default: break;
-  }
+Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests) {
   Answers answers;
-  for (const TextRequest* request : requests) {
-    const size_t n = answers.size();
-    answers.push_back(AnswerAlone(service, *request, [&] { return check_wanted(n); }));
-  }
+  if (!requests.empty() && requests[0]->op() == RequestOp::kComplete)
+    return Complete(service, requests);
+  for (const TextRequest* request : requests) answers.push_back(AnswerAlone(service, *request));
   return answers;
 }
 

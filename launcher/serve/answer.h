@@ -21,15 +21,10 @@ namespace anyorder::launcher {
 absl::Status StoppedError();
 absl::Status LateError();
 
-// Says of a request that is being answered, by its number, whether it still has to be; else what it
-// is answered.
-using WantedCheck = std::function<absl::Status(size_t request)>;
-
 // Answers in the order of `requests`, which are of one op and not null. What is wrong with one of
-// them is no fault of the others. `check_wanted` is asked between the calls that one request needs.
-std::vector<absl::StatusOr<TextResult>> Answer(
-    TextService& service, const std::vector<const TextRequest*>& requests,
-    const WantedCheck& check_wanted = [](size_t) { return absl::OkStatus(); });
+// them is no fault of the others.
+std::vector<absl::StatusOr<TextResult>> Answer(TextService& service,
+                                               const std::vector<const TextRequest*>& requests);
 
 // The response to each line, which should be a request's JSON, in their order; to what is no line,
 // an error that says why. Neighbours of one op are answered at once. With a `refusal` nothing is
@@ -43,10 +38,9 @@ std::vector<nlohmann::ordered_json> Respond(TextService& service,
 // A longer one is cut, between words where they are not longer than 64 bytes, into windows of
 // `stride` tokens at most; the context of each is as much of the text before it as fits. So each
 // token counts once, and has at least seq_len - stride tokens of context where there are so many.
-// Windows are encoded apart: a token that would reach over a cut becomes two. `check_wanted` is
-// asked before each window, and while the text is cut. Errors: its; those of Score; InvalidArgument
-// if 64 bytes do not fit.
-absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
-                                          const std::function<absl::Status()>& check_wanted);
+// Windows are encoded apart: a token that would reach over a cut becomes two. The request's
+// `check_wanted` is asked while the text is cut, too.
+// Errors: those of Score; InvalidArgument if 64 bytes do not fit.
+absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request);
 
 }  // namespace anyorder::launcher

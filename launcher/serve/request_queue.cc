@@ -38,28 +38,12 @@ absl::Status Ticket::CheckWanted() {
 
 void Ticket::AddToken(SampledToken token) {
   const MutexLock lock(&mutex_);
-  if (is_given_up_ || !IsNew(token)) return;
-  tokens_.push_back(std::move(token));
-}
-
-// The second time is compared with the first one. The texts are the same but for rounding, which
-// depends on the batch; where they are not, nothing more is told: the answer has the whole text.
-bool Ticket::IsNew(const SampledToken& sampled) {
-  const auto sample = static_cast<size_t>(sampled.sample);
-  if (sample >= told_.size()) told_.resize(sample + 1);
-  Told& told = told_[sample];
-  if (told.pieces.empty()) told.first = sampled.token.position;
-  const auto n = static_cast<size_t>(sampled.token.position - told.first);
-  const bool is_again = n < told.pieces.size();
-  if (is_again) told.differs |= told.pieces[n] != sampled.token.piece;
-  if (is_again || told.differs) return false;
-  told.pieces.push_back(sampled.token.piece);
-  return true;
+  if (!is_given_up_) tokens_.push_back(std::move(token));
 }
 
 void Ticket::SetAnswer(absl::StatusOr<TextResult> answer) {
   const MutexLock lock(&mutex_);
-  answer_ = std::move(answer);
+  if (!answer_) answer_ = std::move(answer);
 }
 
 RequestQueue::RequestQueue(TextService& service, const QueueOptions& options)
@@ -72,14 +56,7 @@ absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
   std::vector<std::shared_ptr<Ticket>> tickets;
   for (TextRequest& request : requests) {
     tickets.push_back(std::make_shared<Ticket>(std::move(request), deadline));
-    auto* const completion = std::get_if<CompletionRequest>(&tickets.back()->request_.what);
-    if (!streams || completion == nullptr) continue;
-    if (completion->write.method != WriteMethod::kLeftToRight) continue;
-    // A plain pointer: the ticket owns the request.
-    completion->listener = [ticket = tickets.back().get()](int64_t sample,
-                                                           const ShownToken& token) {
-      ticket->AddToken({sample, token});
-    };
+    SetCallbacks(*tickets.back(), streams);
   }
   const MutexLock lock(&mutex_);
   if (stopping_) return StoppedError();
@@ -102,9 +79,34 @@ void RequestQueue::Stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-absl::Status RequestQueue::CheckWanted(Ticket& ticket) {
-  const MutexLock lock(&mutex_);
-  return stopping_ ? StoppedError() : ticket.CheckWanted();
+// Plain references: the ticket owns the request, and outlives what computes it.
+void RequestQueue::SetCallbacks(Ticket& ticket, bool streams) {
+  if (auto* rolling = std::get_if<RollingRequest>(&ticket.request_.what)) {
+    rolling->check_wanted = [this, &ticket] {
+      StepLanes();
+      const MutexLock lock(&mutex_);
+      return stopping_ ? StoppedError() : ticket.CheckWanted();
+    };
+  }
+  const auto check = [this, &ticket] {
+    StepLanes();  // which go on between the passes of others
+    return ticket.CheckWanted();
+  };
+  if (auto* fill = std::get_if<FillRequest>(&ticket.request_.what)) fill->check_wanted = check;
+  if (auto* score = std::get_if<ScoreRequest>(&ticket.request_.what)) score->check_wanted = check;
+  auto* const completion = std::get_if<CompletionRequest>(&ticket.request_.what);
+  if (completion == nullptr) return;
+  completion->done = [&ticket](absl::StatusOr<std::vector<Completion>> answer) {
+    ticket.SetAnswer(answer.ok() ? absl::StatusOr<TextResult>(*std::move(answer))
+                                 : answer.status());
+  };
+  completion->check_wanted = check;
+  if (!CompletionLanes::Take(*completion)) return;
+  completion->check_wanted = [&ticket] { return ticket.CheckWanted(); };
+  if (!streams) return;
+  completion->listener = [&ticket](int64_t sample, const ShownToken& token) {
+    ticket.AddToken({sample, token});
+  };
 }
 
 int64_t RequestQueue::num_waiting() {
@@ -121,38 +123,69 @@ void RequestQueue::DropUnwanted() {
   });
 }
 
-std::vector<std::shared_ptr<Ticket>> RequestQueue::Next() {
+bool RequestQueue::AwaitWork() {
   const MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return stopping_ || !waiting_.empty();
   };
-  do {
+  while (lanes_ == nullptr) {
     mutex_.Await(has_work);
     DropUnwanted();
-  } while (!has_work());
-  std::vector<std::shared_ptr<Ticket>> batch;
+    if (has_work()) return !stopping_;
+  }
+  return true;
+}
+
+RequestQueue::Tickets RequestQueue::Next(bool of_lanes, int64_t most_texts) {
+  const MutexLock lock(&mutex_);
+  DropUnwanted();
+  Tickets batch;
   int64_t texts = 0;
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const TextRequest& request = (*it)->request();
+    const auto* completion = std::get_if<CompletionRequest>(&request.what);
+    const bool is_meant = of_lanes == (completion != nullptr && CompletionLanes::Take(*completion));
     const bool is_first = batch.empty();
-    const bool is_same = is_first || request.op() == batch[0]->request().op();
-    if (is_same && !is_first && texts + request.num_texts() > options_.max_batch) break;
-    if (is_same) {
+    if (!is_first && is_meant && texts + request.num_texts() > most_texts) break;
+    // What shares no passes is computed alone.
+    if (is_meant && (is_first || (completion && batch[0]->request().op() == request.op()))) {
       texts += request.num_texts();
       batch.push_back(std::move(*it));
+      it = waiting_.erase(it);
+    } else {
+      ++it;
     }
-    it = is_same ? waiting_.erase(it) : it + 1;
   }
   return batch;
 }
 
+void RequestQueue::StepLanes() {
+  const int64_t taken = lanes_ == nullptr ? 0 : lanes_->num_texts();
+  if (taken < options_.max_batch) {
+    for (const std::shared_ptr<Ticket>& ticket : Next(true, options_.max_batch - taken)) {
+      if (lanes_ == nullptr) lanes_ = service_.OpenLanes(options_.max_batch);
+      const absl::Status added = lanes_->Add(std::get<CompletionRequest>(ticket->request().what));
+      if (added.ok()) in_lanes_.push_back(ticket);
+      if (!added.ok()) ticket->SetAnswer(added);
+    }
+  }
+  if (lanes_ == nullptr) return;
+  lanes_->Step();
+  std::erase_if(in_lanes_, [](const auto& ticket) { return ticket->Await(absl::ZeroDuration()); });
+  if (lanes_->num_texts() == 0) lanes_ = nullptr;
+}
+
 void RequestQueue::Run() {
-  for (auto batch = Next(); !batch.empty(); batch = Next()) {
+  while (AwaitWork()) {
+    StepLanes();
+    const Tickets batch = Next(false, options_.max_batch);
     std::vector<const TextRequest*> requests;
     for (const auto& ticket : batch) requests.push_back(&ticket->request());
-    std::vector<absl::StatusOr<TextResult>> answers =
-        Answer(service_, requests, [&](size_t n) { return CheckWanted(*batch[n]); });
-    for (size_t i = 0; i < answers.size(); ++i) batch[i]->SetAnswer(std::move(answers[i]));
+    std::vector<absl::StatusOr<TextResult>> answers = Answer(service_, requests);
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const absl::Status wanted = batch[i]->CheckWanted();
+      batch[i]->SetAnswer(wanted.ok() ? std::move(answers[i]) : wanted);
+    }
   }
 }
 

@@ -21,7 +21,7 @@ namespace anyorder::launcher {
 
 struct QueueOptions {
   int64_t max_waiting = 64;  // requests that no one computes yet
-  int64_t max_batch = 8;     // texts of requests that are computed at once
+  int64_t max_batch = 8;     // texts that are computed at once
 };
 
 struct SampledToken {
@@ -39,11 +39,8 @@ class Ticket {
   // TakeTokens has not returned yet. Whether there is an answer.
   bool Await(absl::Duration limit);
   // The tokens that came since the last call, in the order of writing: of completions that stream.
-  // Each comes once, also where a batch is computed again because another request in it has a
-  // fault.
   std::vector<SampledToken> TakeTokens();
-  // Nobody wants the answer any more: if nothing computes it yet, nothing will, and its place in
-  // the queue is free.
+  // Nobody wants the answer any more: it leaves the queue, or ends after the pass that computes it.
   void GiveUp();
 
   const TextRequest& request() const { return request_; }
@@ -55,25 +52,17 @@ class Ticket {
 
  private:
   friend class RequestQueue;
-  // The tokens of one sample that were told.
-  struct Told {
-    int64_t first = 0;                // position
-    std::vector<std::string> pieces;  // at that position and the following ones
-    bool differs = false;             // what was computed again has other tokens
-  };
 
   // What it is answered instead of being computed; OK if it may be.
   absl::Status CheckWanted();
   void AddToken(SampledToken token);
-  bool IsNew(const SampledToken& sampled) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void SetAnswer(absl::StatusOr<TextResult> answer);
+  void SetAnswer(absl::StatusOr<TextResult> answer);  // unless there is one
 
   TextRequest request_;
   const absl::Time deadline_;
 
   Mutex mutex_;
   std::vector<SampledToken> tokens_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Told> told_ ABSL_GUARDED_BY(mutex_);                            // by sample
   std::optional<absl::StatusOr<TextResult>> answer_ ABSL_GUARDED_BY(mutex_);  // set once
   bool is_given_up_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -86,29 +75,35 @@ class RequestQueue {
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
 
-  // All of `requests`, or none. A request whose deadline passes before it is computed is answered
-  // with DeadlineExceeded, and takes no place from then on. A request that is being computed runs
-  // to its end. Only rolling scores stop early, between two windows. `streams`: tokens of
-  // completions that are written from left to right are told; those of others are no beginning of a
-  // text. Errors: QueueFull if there is no room, Unavailable after Stop.
+  // All of `requests`, or none. A request whose deadline passes is answered with DeadlineExceeded,
+  // and takes no place from then on; one that is being computed ends after the pass of the network
+  // that runs. `streams`: tokens of completions that are written from left to right are told; those
+  // of others are no beginning of a text. Errors: QueueFull if there is no room, Unavailable after
+  // Stop.
   absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> Submit(std::vector<TextRequest> requests,
                                                               absl::Time deadline,
                                                               bool streams = false);
 
-  // What the service is asked at the moment is finished; what waits, windows of rolling scores too,
-  // and what comes later is Unavailable. Returns when nothing is computed any more. May be called
-  // again.
+  // What is being computed is finished, but for rolling scores; these, what waits and what comes
+  // later are Unavailable. Returns when nothing is computed any more. May be called again.
   void Stop();
 
   int64_t num_waiting();
 
  private:
+  using Tickets = std::vector<std::shared_ptr<Ticket>>;
+
   void Run();
-  absl::Status CheckWanted(Ticket& ticket);
+  // Waits for something to do; false at the end.
+  bool AwaitWork();
+  void SetCallbacks(Ticket& ticket, bool streams);
   // Answers those that nobody wants any more, and that are late.
   void DropUnwanted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Waits for requests; the first ones of one op that fit into a batch. Empty at the end.
-  std::vector<std::shared_ptr<Ticket>> Next();
+  // The first that waits, and what may be computed together with it: completions of lanes up to
+  // `most_texts`, or what has none. Empty if none of these waits.
+  Tickets Next(bool of_lanes, int64_t most_texts);
+  // A token of the texts that have lanes, which others that wait take before.
+  void StepLanes();
 
   TextService& service_;
   const QueueOptions options_;
@@ -117,6 +112,9 @@ class RequestQueue {
   // Shared with who waits for the answer.
   std::deque<std::shared_ptr<Ticket>> waiting_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the thread alone.
+  std::unique_ptr<CompletionLanes> lanes_;  // null while it has no texts
+  Tickets in_lanes_;
   std::thread thread_;  // last: uses all of the above
 };
 

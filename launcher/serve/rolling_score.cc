@@ -13,6 +13,7 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr size_t kMostWordBytes = 64;
+constexpr size_t kPartBytes = 1 << 16;  // encoded at a time: some hundredths of a second
 
 // Where the text may be cut, its begin and end included: before spaces that follow a word, and
 // within a word that is too long.
@@ -34,21 +35,31 @@ int64_t MostTextTokens(const TextService& service) { return service.facts().seq_
 
 class Windows {
  public:
-  Windows(TextService& service, const RollingRequest& request, int64_t tokens,
-          const std::function<absl::Status()>& check_wanted)
-      : service_(service),
-        request_(request),
-        check_wanted_(check_wanted),
-        cuts_(Cuts(request.text)),
-        tokens_per_word_(static_cast<double>(tokens) / static_cast<double>(cuts_.size() - 1)) {}
+  Windows(TextService& service, const RollingRequest& request)
+      : service_(service), request_(request), cuts_(Cuts(request.text)) {}
 
-  // The requests of all windows.
+  // The tokens of the text, of which a part is encoded at a time.
+  absl::StatusOr<int64_t> CountAll() {
+    int64_t tokens = 0;
+    for (size_t begin = 0; begin + 1 < cuts_.size();) {
+      RETURN_IF_ERROR(CheckWanted());
+      const auto end = std::upper_bound(cuts_.begin(), cuts_.end() - 1, cuts_[begin] + kPartBytes);
+      const auto next = std::max<size_t>(begin + 1, end - cuts_.begin());
+      tokens += Count(Between(begin, next));
+      begin = next;
+    }
+    RETURN_IF_ERROR(fault_);
+    tokens_per_word_ = static_cast<double>(tokens) / static_cast<double>(cuts_.size() - 1);
+    return tokens;
+  }
+
+  // The requests of all windows. REQUIRES: CountAll.
   absl::StatusOr<std::vector<ScoreRequest>> Split() {
     const int64_t most = MostTextTokens(service_);
     const int64_t stride = request_.stride > 0 ? request_.stride : std::max<int64_t>(1, most / 2);
     std::vector<ScoreRequest> windows;
     for (size_t begin = 0; begin + 1 < cuts_.size();) {
-      RETURN_IF_ERROR(check_wanted_());
+      RETURN_IF_ERROR(CheckWanted());
       const size_t end = begin + WordsAfter(begin, std::min(stride, most));
       RETURN_IF_ERROR(fault_);
       if (end == begin)
@@ -60,7 +71,8 @@ class Windows {
       windows.push_back({.context = Between(begin - WordsBefore(begin, room), begin),
                          .continuation = continuation,
                          .bound_samples = request_.bound_samples,
-                         .seed = request_.seed});
+                         .seed = request_.seed,
+                         .check_wanted = request_.check_wanted});
       begin = end;
     }
     RETURN_IF_ERROR(fault_);
@@ -68,6 +80,9 @@ class Windows {
   }
 
  private:
+  absl::Status CheckWanted() const {
+    return request_.check_wanted ? request_.check_wanted() : absl::OkStatus();
+  }
   std::string Between(size_t begin, size_t end) const {
     return request_.text.substr(cuts_[begin], cuts_[end] - cuts_[begin]);
   }
@@ -114,9 +129,8 @@ class Windows {
 
   TextService& service_;
   const RollingRequest& request_;
-  const std::function<absl::Status()>& check_wanted_;
   const std::vector<size_t> cuts_;
-  const double tokens_per_word_;
+  double tokens_per_word_ = 1;
   absl::Status fault_;
 };
 
@@ -138,18 +152,19 @@ RollingScore Sum(const std::vector<TextScore>& scores) {
 
 }  // namespace
 
-absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request,
-                                          const std::function<absl::Status()>& check_wanted) {
-  ASSIGN_OR_RETURN(const int64_t tokens, service.CountTokens(request.text));
-  std::vector<ScoreRequest> windows = {
-      {.continuation = request.text, .bound_samples = request.bound_samples, .seed = request.seed}};
+absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingRequest& request) {
+  Windows cut(service, request);
+  ASSIGN_OR_RETURN(const int64_t tokens, cut.CountAll());
+  std::vector<ScoreRequest> windows = {{.continuation = request.text,
+                                        .bound_samples = request.bound_samples,
+                                        .seed = request.seed,
+                                        .check_wanted = request.check_wanted}};
   if (tokens > MostTextTokens(service)) {
-    ASSIGN_OR_RETURN(windows, Windows(service, request, tokens, check_wanted).Split());
+    ASSIGN_OR_RETURN(windows, cut.Split());
   }
   std::vector<TextScore> scores;
   // One by one: together they could need any amount of memory.
   for (const ScoreRequest& window : windows) {
-    RETURN_IF_ERROR(check_wanted());
     ASSIGN_OR_RETURN(const std::vector<TextScore> score, service.Score({window}));
     scores.push_back(score.front());
   }

@@ -87,6 +87,10 @@ absl::Status Serve(const ServeOptions& options, OpenService open) {
 void AddLimits(CLI::App* command, CLI::Option* http, ServeOptions& options) {
   AddCount(command, "--max-tokens", options.limits.max_tokens,
            "most tokens a request may ask to write", 1, 1 << 20);
+  AddCount(command, "--max-prompt", options.limits.max_prompt,
+           "most tokens of a text to read (default: as many as the model has learned to read, 16 "
+           "times as many if it has memory)",
+           1, kMostTokens);
   AddCount(command, "--max-batch", options.limits.max_texts,
            "most texts computed at once; also most samples of a request", 1, 1024);
   AddCount(command, "--max-queue", options.max_queue,

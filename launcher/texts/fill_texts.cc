@@ -345,7 +345,7 @@ absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
 
 absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const std::vector<FillRequest>& requests) {
-  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(WritingModel writer, writing_model());
   const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
                            model_.vocabulary.adds_space());
   const auto fault_of = [&requests](size_t n, const absl::Status& status) {
@@ -370,6 +370,11 @@ absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
     const absl::StatusOr<GapText> text = encoder.Assemble(sources[n], own);
     RETURN_IF_ERROR(fault_of(n, text.status()));
     RETURN_IF_ERROR(CheckCanFill(sources[n], writer.form));
+    if (text->num_given() > requests[n].max_prompt)
+      return fault_of(
+          n, OutOfRange("a text of ", text->num_given(), " tokens is longer than the ",
+                        requests[n].max_prompt, " that are read (--max-prompt); shorten it"));
+    writer.before_pass = requests[n].check_wanted;
     Filler filler(*this, writer, requests[n], sources[n], *text);
     absl::StatusOr<std::vector<FilledText>> texts =
         sources[n].has_words() ? filler.ScoreWords() : filler.Fill();

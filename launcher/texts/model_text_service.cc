@@ -17,10 +17,13 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-// Requests that can be written together: equal but for prompt, number and listener.
+// Requests that can be written together. Drawn ones have their own seeds and lengths.
 bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
-  return a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram && a.samples == b.samples &&
-         a.beams == b.beams && a.cut_context == b.cut_context && a.write == b.write;
+  WriteOptions write = b.write;
+  write.draw.seed = a.write.draw.seed;
+  return a.beams == b.beams && a.write == write &&
+         (!a.beams || (a.min_tokens == b.min_tokens && a.block_ngram == b.block_ngram &&
+                       a.cut_context == b.cut_context));
 }
 
 BeamOptions BeamsOf(const BeamRequest& request, const TokenRules& rules) {
@@ -30,12 +33,14 @@ BeamOptions BeamsOf(const BeamRequest& request, const TokenRules& rules) {
           .rules = rules};
 }
 
-// The text up to its end token, whatever order it was written in.
-Hypothesis TextInOrder(std::vector<WrittenToken> written, int32_t end_token) {
+// The text up to its end token, or to the first token that is not there, whatever order it was
+// written in.
+Hypothesis TextInOrder(std::vector<WrittenToken> written, int64_t begin, int32_t end_token) {
   std::sort(written.begin(), written.end(),
             [](const WrittenToken& a, const WrittenToken& b) { return a.position < b.position; });
   Hypothesis text;
   for (const WrittenToken& token : written) {
+    if (token.position != begin++) break;
     text.log_prob += token.log_prob;
     text.ended = token.token == end_token;
     if (text.ended) break;
@@ -43,6 +48,19 @@ Hypothesis TextInOrder(std::vector<WrittenToken> written, int32_t end_token) {
   }
   text.score = text.log_prob;
   return text;
+}
+
+// Of requests that are computed together: an error if nobody wants any of them.
+WantedCheck AnyWanted(const std::vector<CompletionRequest>& requests,
+                      const std::vector<size_t>& members) {
+  return [&]() -> absl::Status {
+    absl::Status last;
+    for (const size_t n : members) {
+      last = requests[n].check_wanted ? requests[n].check_wanted() : absl::OkStatus();
+      if (last.ok()) return last;
+    }
+    return last;
+  };
 }
 
 // How the conversations were written that the run learns from, as far as its dataset is there.
@@ -106,12 +124,15 @@ void ModelTextService::FindForms(const Objective& objective) {
   facts_.objective = objective.name();
   facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
   facts_.vocab_size = model_.vocabulary.size();
+  for (int32_t id = 0; id < static_cast<int32_t>(model_.vocabulary.pieces().size()); ++id)
+    facts_.max_piece_bytes = std::max(facts_.max_piece_bytes, std::ssize(TextOf({id})));
   facts_.chat_template = ChatTemplateOf(config);
   if (model_.vocabulary.is_huggingface()) {
     facts_.takes_template_marks = true;
     facts_.own_closing = OwnClosing(model_.vocabulary);
   }
   if (left_to_right_) facts_.methods.emplace_back(EnumName(WriteMethod::kLeftToRight));
+  facts_.max_prompt = MostRead();
   if (!canvas_.ok()) return;
   for (const WriteMethod method : MethodsOf(*canvas_))
     facts_.methods.emplace_back(EnumName(method));
@@ -154,6 +175,21 @@ bool ModelTextService::IsBounded(WriteMethod method) const {
                                              : canvas_->family != CanvasFamily::kBlocks;
 }
 
+int64_t ModelTextService::MostRead() const {
+  const ModelConfig& model = model_.config.model;
+  if (model.learned_positions()) return std::max<int64_t>(facts_.seq_len, model.max_positions);
+  const bool is_bounded = (!left_to_right_ || IsBounded(WriteMethod::kLeftToRight)) &&
+                          (!canvas_.ok() || canvas_->family != CanvasFamily::kBlocks);
+  return is_bounded ? facts_.seq_len : kMemoryReach * facts_.seq_len;
+}
+
+// Of a text that is to be read.
+absl::Status CheckLength(const Tokens& tokens, int64_t most) {
+  if (std::ssize(tokens) <= most) return absl::OkStatus();
+  return OutOfRange("a text of ", tokens.size(), " tokens is longer than the ", most,
+                    " that are read (--max-prompt); shorten it");
+}
+
 absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& request,
                                                     Tokens* prompt) const {
   int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
@@ -189,178 +225,214 @@ absl::Status ModelTextService::CheckWrite(const WriteOptions& options) const {
       absl::StrJoin(facts_.methods, ", "));
 }
 
-TokenRules ModelTextService::RulesOf(const CompletionRequest& alike, int64_t max_tokens) const {
-  const bool is_plain = alike.write.method == WriteMethod::kLeftToRight;
-  const bool never_ends = alike.min_tokens == kMostTokens;
+TokenRules ModelTextService::RulesOf(const CompletionRequest& request, int64_t max_tokens) const {
+  const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
+  const bool never_ends = request.min_tokens == kMostTokens;
   const int64_t min_tokens =
-      alike.cut_context ? std::min(alike.min_tokens, max_tokens - 1) : alike.min_tokens;
+      request.cut_context ? std::min(request.min_tokens, max_tokens - 1) : request.min_tokens;
   return {.end_token = is_plain ? left_to_right_->traits().end_token : canvas_->end_token,
           .min_tokens = never_ends ? 0 : min_tokens,
           .never_ends = never_ends,
           .max_tokens = max_tokens,
-          .block_ngram = alike.block_ngram,
+          .block_ngram = request.block_ngram,
           .banned = non_text_};
 }
 
-absl::StatusOr<std::vector<ModelTextService::Group>> ModelTextService::GroupsOf(
+bool StopSearch::Complete(const std::string& piece) {
+  if (words_.empty()) return false;
+  const size_t before = text_.size();
+  text_ += piece;
+  if (std::exchange(drops_space_, drops_space_ && text_.empty()) && text_.starts_with(' '))
+    text_.erase(0, 1);
+  return std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
+    return text_.find(word, before - std::min(before, word.size() - 1)) != text_.npos;
+  });
+}
+
+StopSearch ModelTextService::StopsOf(const CompletionRequest& request) const {
+  return {request.stop, DropsSpace(request)};
+}
+
+absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& request,
+                                                      Tokens prompt) const {
+  RETURN_IF_ERROR(CheckWrite(request.write));
+  const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
+  if (!is_plain && (request.block_ngram > 0 || request.beams)) {
+    return InvalidArgument(request.beams ? "beams have" : "blocked n-grams have",
+                           " an effect with method \"left-to-right\" only; leave them out");
+  }
+  if (request.cut_context) KeepLast(request.max_prompt, &prompt);
+  RETURN_IF_ERROR(CheckLength(prompt, request.max_prompt));
+  ASSIGN_OR_RETURN(const int64_t most, MaxTokens(request, &prompt));
+  const TokenRules rules = RulesOf(request, most);
+  RETURN_IF_ERROR(request.beams ? BeamsOf(*request.beams, rules).Validate() : rules.Validate());
+  return EncodedPrompt{std::move(prompt), most};
+}
+
+absl::StatusOr<EncodedPrompt> ModelTextService::Encode(const CompletionRequest& request) const {
+  ASSIGN_OR_RETURN(std::vector<Tokens> tokens, Encode({request.prompt}, "encoding the prompt"));
+  return Check(request, std::move(tokens.front()));
+}
+
+absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
     const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
-  ASSIGN_OR_RETURN(std::vector<Tokens> prompts, Encode(texts, "encoding the prompts"));
-  std::vector<Group> groups;
+  ASSIGN_OR_RETURN(std::vector<Tokens> tokens, Encode(texts, "encoding the prompts"));
+  std::vector<EncodedPrompt> prompts;
   for (size_t n = 0; n < requests.size(); ++n) {
-    const CompletionRequest& request = requests[n];
-    const std::string name = absl::StrCat("prompt ", n + 1);
-    RETURN_IF_ERROR(CheckWrite(request.write));
-    const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
-    if (!is_plain && (request.block_ngram > 0 || request.beams)) {
-      return InvalidArgument(request.beams ? "beams have" : "blocked n-grams have",
-                             " an effect with method \"left-to-right\" only; leave them out");
-    }
-    const absl::StatusOr<int64_t> most = MaxTokens(request, &prompts[n]);
-    RETURN_IF_ERROR(Annotate(most.status(), name));
-    const TokenRules rules = RulesOf(request, *most);
-    RETURN_IF_ERROR(Annotate(
-        request.beams ? BeamsOf(*request.beams, rules).Validate() : rules.Validate(), name));
-    Group* group = nullptr;
-    for (Group& one : groups)
-      if (one.max_tokens == *most && AreAlike(requests[one.members[0]], request)) group = &one;
-    if (group == nullptr) {
-      group = &groups.emplace_back();
-      group->max_tokens = *most;
-    }
-    group->members.push_back(n);
-    group->prompts.push_back(std::move(prompts[n]));
+    absl::StatusOr<EncodedPrompt> prompt = Check(requests[n], std::move(tokens[n]));
+    RETURN_IF_ERROR(Annotate(prompt.status(), absl::StrCat("prompt ", n + 1)));
+    prompts.push_back(*std::move(prompt));
   }
-  return groups;
+  return prompts;
 }
 
 absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const std::vector<CompletionRequest>& requests) {
-  ASSIGN_OR_RETURN(const std::vector<Group> groups, GroupsOf(requests));
+  ASSIGN_OR_RETURN(const std::vector<EncodedPrompt> prompts, Encode(requests));
+  Group drawn;
+  std::vector<Group> others;
+  for (size_t n = 0; n < requests.size(); ++n) {
+    Group* group = CompletionLanes::Take(requests[n]) ? &drawn : nullptr;
+    for (Group& one : others) {
+      const bool has_length =
+          !requests[n].beams || prompts[one[0]].max_tokens == prompts[n].max_tokens;
+      if (group == nullptr && has_length && AreAlike(requests[one[0]], requests[n])) group = &one;
+    }
+    (group == nullptr ? others.emplace_back() : *group).push_back(n);
+  }
   std::vector<std::vector<Completion>> completions(requests.size());
-  for (const Group& group : groups) {
-    const CompletionRequest& alike = requests[group.members[0]];
-    const bool is_plain = alike.write.method == WriteMethod::kLeftToRight;
-    RETURN_IF_ERROR(alike.beams ? Search(requests, group, &completions)
-                    : is_plain  ? Sample(requests, group, &completions)
-                                : CompleteCanvases(requests, group, &completions));
+  RETURN_IF_ERROR(Draw(requests, prompts, drawn, &completions));
+  for (const Group& group : others) {
+    RETURN_IF_ERROR(requests[group[0]].beams
+                        ? Search(requests, prompts, group, &completions)
+                        : WriteCanvases(requests, prompts, group, &completions));
   }
   return completions;
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(const Group& group,
-                                                                       int64_t lanes) const {
+absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(
+    const std::vector<Prompt>& prompts, WantedCheck before_pass) const {
   return Decoder::Create(model_.config.model, model_.vocabulary.size(), model_.weights.values,
-                         *left_to_right_, group.prompts, {lanes, group.max_tokens},
-                         *model_.backend);
+                         *left_to_right_, prompts, *model_.backend, std::move(before_pass));
 }
 
 absl::Status ModelTextService::Search(const std::vector<CompletionRequest>& requests,
-                                      const Group& group,
-                                      std::vector<std::vector<Completion>>* completions) {
-  const CompletionRequest& alike = requests[group.members[0]];
-  const BeamOptions options = BeamsOf(*alike.beams, RulesOf(alike, group.max_tokens));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, options.width));
+                                      const std::vector<EncodedPrompt>& prompts, const Group& group,
+                                      std::vector<std::vector<Completion>>* completions) const {
+  const CompletionRequest& alike = requests[group[0]];
+  const BeamOptions options = BeamsOf(*alike.beams, RulesOf(alike, prompts[group[0]].max_tokens));
+  std::vector<Prompt> texts;
+  for (const size_t n : group)
+    texts.push_back({prompts[n].tokens, prompts[n].max_tokens, options.width});
+  ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
+                   OpenDecoder(texts, AnyWanted(requests, group)));
   ASSIGN_OR_RETURN(std::vector<std::vector<Hypothesis>> found, BeamSearch(*decoder, options));
-  for (size_t n = 0; n < found.size(); ++n) {
-    const size_t member = group.members[n];
-    if (static_cast<int64_t>(found[n].size()) > alike.samples) found[n].resize(alike.samples);
-    for (const Hypothesis& text : found[n])
-      (*completions)[member].push_back(
-          ToCompletion(requests[member], group.prompts[n], text, /*written=*/{}));
+  for (size_t i = 0; i < found.size(); ++i) {
+    const CompletionRequest& request = requests[group[i]];
+    if (std::ssize(found[i]) > request.samples) found[i].resize(request.samples);
+    for (const Hypothesis& text : found[i]) {
+      (*completions)[group[i]].push_back(
+          ToCompletion(request, prompts[group[i]].tokens, text, /*written=*/{}));
+    }
   }
   return absl::OkStatus();
 }
 
-absl::Status ModelTextService::Sample(const std::vector<CompletionRequest>& requests,
-                                      const Group& group,
-                                      std::vector<std::vector<Completion>>* completions) {
-  const CompletionRequest& alike = requests[group.members[0]];
-  // A few samples of each prompt at a time, so that memory does not grow with all of them.
-  size_t longest = 0;
-  for (const Tokens& prompt : group.prompts) longest = std::max(longest, prompt.size());
-  const int64_t tokens = static_cast<int64_t>(group.prompts.size()) *
-                         (static_cast<int64_t>(longest) + group.max_tokens);
-  const int64_t at_once = std::clamp<int64_t>(kTokensAtOnce / tokens, 1, alike.samples);
-  for (int64_t first = 0; first < alike.samples; first += at_once) {
-    RETURN_IF_ERROR(
-        SampleSome(requests, group, first, std::min(at_once, alike.samples - first), completions));
-  }
-  return absl::OkStatus();
-}
+// A request's texts while they are written in any order.
+class ModelTextService::CanvasTexts {
+ public:
+  // `prompt` is not empty.
+  CanvasTexts(const ModelTextService& service, const CompletionRequest& request,
+              EncodedPrompt prompt)
+      : service_(service),
+        request_(request),
+        prompt_(std::move(prompt)),
+        written_(request.samples),
+        completions_(request.samples) {}
 
-absl::Status ModelTextService::SampleSome(const std::vector<CompletionRequest>& requests,
-                                          const Group& group, int64_t first, int64_t samples,
-                                          std::vector<std::vector<Completion>>* completions) {
-  const CompletionRequest& alike = requests[group.members[0]];
-  const SampleOptions options{.cuts = alike.write.draw.cuts,
-                              .seed = alike.write.draw.seed,
-                              .rules = RulesOf(alike, group.max_tokens)};
-  ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder, OpenDecoder(group, samples));
-  std::vector<uint64_t> streams;
-  for (const size_t member : group.members) {
-    for (int64_t sample = first; sample < first + samples; ++sample)
-      streams.push_back(requests[member].first_stream + static_cast<uint64_t>(sample));
-  }
-  std::vector<std::vector<WrittenToken>> written(streams.size());
-  const auto listener = [&](int64_t lane, const WrittenToken& token) {
-    const size_t member = group.members[lane / samples];
-    WrittenToken placed = token;
-    placed.position += static_cast<int64_t>(group.prompts[lane / samples].size());
-    written[lane].push_back(placed);
-    if (requests[member].listener) requests[member].listener(first + lane % samples, Show(placed));
-  };
-  ASSIGN_OR_RETURN(const std::vector<Hypothesis> texts,
-                   SampleTexts(*decoder, options, streams, listener));
-  for (size_t lane = 0; lane < texts.size(); ++lane) {
-    const size_t n = lane / static_cast<size_t>(samples);
-    (*completions)[group.members[n]].push_back(
-        ToCompletion(requests[group.members[n]], group.prompts[n], texts[lane], written[lane]));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ModelTextService::CompleteCanvases(const std::vector<CompletionRequest>& requests,
-                                                const Group& group,
-                                                std::vector<std::vector<Completion>>* completions) {
-  const CompletionRequest& alike = requests[group.members[0]];
-  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
-  const TokenRules rules = RulesOf(alike, group.max_tokens);
-  const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
-  WriteOptions options = alike.write;
-  options.draw.banned = non_text_;
-  options.draw.banned[end_of_document_] = 0;
-  options.stop_at_end = true;
-  std::vector<Tokens> prompts = group.prompts;
-  std::vector<Canvas> canvases;
-  for (size_t n = 0; n < prompts.size(); ++n) {
-    // The beginning of a document.
-    if (prompts[n].empty()) prompts[n] = {end_of_document_};
-    Canvas canvas{prompts[n]};
-    const auto given = static_cast<int64_t>(prompts[n].size());
-    canvas.tokens.resize(static_cast<size_t>(given + group.max_tokens), kBlank);
-    const auto no_end = std::make_shared<const std::vector<uint8_t>>(non_text_);
-    for (int64_t i = 0; i < no_end_before; ++i) canvas.banned_at[given + i] = no_end;
-    for (int64_t sample = 0; sample < alike.samples; ++sample) {
-      canvas.stream = requests[group.members[n]].first_stream + static_cast<uint64_t>(sample);
+  void AddCanvases(std::vector<Canvas>& canvases) const {
+    const TokenRules rules = service_.RulesOf(request_, prompt_.max_tokens);
+    Canvas canvas{prompt_.tokens, 0, request_.write.draw.seed};
+    canvas.tokens.resize(static_cast<size_t>(given() + prompt_.max_tokens), kBlank);
+    const auto no_end = std::make_shared<const std::vector<uint8_t>>(service_.non_text());
+    const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
+    for (int64_t i = 0; i < no_end_before; ++i) canvas.banned_at[given() + i] = no_end;
+    for (int64_t sample = 0; sample < request_.samples; ++sample) {
+      canvas.stream = request_.first_stream + static_cast<uint64_t>(sample);
       canvases.push_back(canvas);
     }
   }
-  ASSIGN_OR_RETURN(
-      const std::vector<WrittenText> texts,
-      WriteBlanks(writer, canvases, options, [&](int64_t lane, const WrittenToken& token) {
-        const CompletionRequest& request = requests[group.members[lane / alike.samples]];
-        if (request.listener) request.listener(lane % alike.samples, Show(token));
-      }));
-  for (size_t lane = 0; lane < texts.size(); ++lane) {
-    const size_t n = lane / static_cast<size_t>(alike.samples);
-    const std::vector<WrittenToken>& written = texts[lane].written;
-    Completion& completion = (*completions)[group.members[n]].emplace_back(ToCompletion(
-        requests[group.members[n]], prompts[n], TextInOrder(written, rules.end_token), written));
-    completion.passes = texts[lane].passes;
+
+  void Hear(int64_t sample, const WrittenToken& token) {
+    written_[sample].push_back(token);
+    if (request_.listener) request_.listener(sample, service_.Show(token));
   }
+
+  // Whether the text goes on after a pass.
+  bool GoesOn(int64_t sample, bool is_done) {
+    const bool is_wanted = !request_.check_wanted || request_.check_wanted().ok();
+    Hypothesis text = TextInOrder(written_[sample], given(), service_.canvas_->end_token);
+    StopSearch stop = service_.StopsOf(request_);
+    for (size_t i = 0; i < text.tokens.size() && !is_done; ++i)
+      is_done = stop.Complete(service_.TextOf({text.tokens[i]}));
+    if (!is_done && is_wanted) return true;
+    completions_[sample] = service_.ToCompletion(request_, prompt_.tokens, text, written_[sample]);
+    if (++num_done_ == request_.samples && is_wanted && request_.done) request_.done(completions_);
+    return false;
+  }
+
+  std::vector<Completion> Take() { return std::move(completions_); }
+
+ private:
+  int64_t given() const { return std::ssize(prompt_.tokens); }
+
+  const ModelTextService& service_;
+  const CompletionRequest& request_;
+  const EncodedPrompt prompt_;
+  std::vector<std::vector<WrittenToken>> written_;  // by sample
+  std::vector<Completion> completions_;
+  int64_t num_done_ = 0;
+};
+
+absl::Status ModelTextService::WriteCanvases(
+    const std::vector<CompletionRequest>& requests, const std::vector<EncodedPrompt>& prompts,
+    const Group& group, std::vector<std::vector<Completion>>* completions) const {
+  ASSIGN_OR_RETURN(WritingModel writer, writing_model());
+  writer.before_pass = AnyWanted(requests, group);
+  WriteOptions options = requests[group[0]].write;
+  options.draw.banned = non_text_;
+  options.draw.banned[end_of_document_] = 0;
+  options.stop_at_end = true;
+  std::vector<Canvas> canvases;
+  std::vector<CanvasTexts> texts;
+  std::vector<std::pair<size_t, int64_t>> lanes;  // whose text, and which sample
+  for (const size_t n : group) {
+    EncodedPrompt prompt = prompts[n];
+    // The beginning of a document.
+    if (prompt.tokens.empty()) prompt.tokens = {end_of_document_};
+    texts.emplace_back(*this, requests[n], std::move(prompt)).AddCanvases(canvases);
+    for (int64_t sample = 0; sample < requests[n].samples; ++sample)
+      lanes.push_back({texts.size() - 1, sample});
+  }
+  RETURN_IF_ERROR(WriteBlanks(
+                      writer, canvases, options,
+                      [&](int64_t lane, const WrittenToken& token) {
+                        texts[lanes[lane].first].Hear(lanes[lane].second, token);
+                      },
+                      [&](int64_t lane, bool is_done) {
+                        return texts[lanes[lane].first].GoesOn(lanes[lane].second, is_done);
+                      })
+                      .status());
+  for (size_t i = 0; i < group.size(); ++i) (*completions)[group[i]] = texts[i].Take();
   return absl::OkStatus();
+}
+
+// A text that goes on from its prompt keeps the space between them.
+bool ModelTextService::DropsSpace(const CompletionRequest& request) const {
+  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
+  return rewrites || request.prompt.empty();
 }
 
 Completion ModelTextService::ToCompletion(const CompletionRequest& request, const Tokens& prompt,
@@ -372,10 +444,7 @@ Completion ModelTextService::ToCompletion(const CompletionRequest& request, cons
                         .tokens = text.length(),
                         .ended = text.ended,
                         .passes = written.empty() ? 0 : written.back().pass};
-  // A text that goes on from its prompt keeps the space between them.
-  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
-  const bool goes_on = !rewrites && !request.prompt.empty();
-  if (!goes_on && completion.text.starts_with(' ')) completion.text.erase(0, 1);
+  if (DropsSpace(request) && completion.text.starts_with(' ')) completion.text.erase(0, 1);
   for (const std::string& stop : request.stop) {
     const size_t at = completion.text.find(stop);
     if (at == std::string::npos) continue;
@@ -396,14 +465,18 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
     given = 1;
   }
   auto length = static_cast<int64_t>(tokens.size());
-  const int64_t excess = canvas_->family == CanvasFamily::kBlocks ? 0 : length - canvas_->seq_len;
+  const int64_t learned = canvas_->family == CanvasFamily::kBlocks ? kMostTokens : canvas_->seq_len;
+  const int64_t most = std::min(learned, request.max_prompt);
+  const int64_t excess = length - most;
   if (excess > 0 && length > given) {
     if (!request.cut_context || excess >= given)
-      return OutOfRange("it has ", length, " tokens, but the model has learned to read ",
-                        canvas_->seq_len, "; shorten it or score it in parts");
-    KeepLast(canvas_->seq_len, &tokens);
+      return OutOfRange("it has ", length, " tokens, but ",
+                        most == learned ? "the model has learned to read " : "at most ", most,
+                        most == learned ? "" : " are read (--max-prompt)",
+                        "; shorten it or score it in parts");
+    KeepLast(most, &tokens);
     given -= excess;
-    length = canvas_->seq_len;
+    length = most;
   }
   ScoredText text{.tokens = std::move(tokens), .wants_greedy = request.wants_greedy};
   for (int64_t i = given; i < length; ++i) text.asked.push_back(i);
@@ -412,7 +485,7 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
 
 absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
     const std::vector<ScoreRequest>& requests) {
-  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(WritingModel writer, writing_model());
   std::vector<std::string> texts;
   for (const ScoreRequest& request : requests) {
     texts.push_back(request.context);
@@ -430,6 +503,7 @@ absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
     score.bytes = static_cast<int64_t>(requests[n].continuation.size());
     score.is_greedy = text->asked.empty();  // certain
     if (text->asked.empty()) continue;
+    writer.before_pass = requests[n].check_wanted;
     absl::StatusOr<std::vector<LogLikelihood>> found = ScoreTexts(
         writer, {*text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
     RETURN_IF_ERROR(Annotate(found.status(), name));

@@ -17,6 +17,28 @@
 
 namespace anyorder::launcher {
 
+// A prompt as the model reads it.
+struct EncodedPrompt {
+  std::vector<int32_t> tokens;
+  int64_t max_tokens = 0;  // that may follow
+};
+
+// Looks for stop words in a text that grows.
+class StopSearch {
+ public:
+  // `words` are not empty. Of a text that does not go on from a prompt the first space is dropped.
+  StopSearch(std::vector<std::string> words, bool drops_space)
+      : words_(std::move(words)), drops_space_(drops_space) {}
+
+  // Whether the text has one of the words with this piece.
+  bool Complete(const std::string& piece);
+
+ private:
+  std::vector<std::string> words_;
+  bool drops_space_;
+  std::string text_;
+};
+
 class ModelTextService final : public TextService {
  public:
   // Errors: those of OpenTextModel; FailedPrecondition for a run that neither writes nor scores
@@ -27,13 +49,14 @@ class ModelTextService final : public TextService {
   absl::StatusOr<int64_t> CountTokens(const std::string& text) override;
   absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) override;
+  std::unique_ptr<CompletionLanes> OpenLanes(int64_t most_texts) override;
   absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
       const std::vector<FillRequest>& requests) override;
   absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override;
 
   // Complete's error for what is wrong with the requests, before any is answered.
   absl::Status CheckComplete(const std::vector<CompletionRequest>& requests) const {
-    return GroupsOf(requests).status();
+    return Encode(requests).status();
   }
   // How many tokens may follow the prompt: as many as the request asks for, or what fits. The
   // prompt loses its first ones if the request says so. REQUIRES: its method is one of facts().
@@ -52,39 +75,46 @@ class ModelTextService final : public TextService {
                                                            absl::string_view doing) const;
   std::string TextOf(const std::vector<int32_t>& tokens) const;
   ShownToken Show(const WrittenToken& token) const;
+
+  // What a request is written with, for those that write it: its prompt, or what is wrong with it;
+  // rules and stop words of its texts; a text of it as it is answered.
+  absl::StatusOr<EncodedPrompt> Encode(const CompletionRequest& request) const;
+  TokenRules RulesOf(const CompletionRequest& request, int64_t max_tokens) const;
+  StopSearch StopsOf(const CompletionRequest& request) const;
+  Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
+                          const Hypothesis& text, const std::vector<WrittenToken>& written) const;
+  // Left to right.
+  absl::StatusOr<std::unique_ptr<Decoder>> OpenDecoder(const std::vector<Prompt>& prompts,
+                                                       WantedCheck before_pass) const;
   // [V] pieces that stand for no text: 1.
   const std::vector<uint8_t>& non_text() const { return non_text_; }
 
  private:
-  // Requests of equal options, `members` of all, whose prompts are `prompts`.
-  struct Group {
-    std::vector<size_t> members;
-    std::vector<std::vector<int32_t>> prompts;
-    int64_t max_tokens = 0;
-  };
+  class CanvasTexts;
+  // Requests, of all, that are written together.
+  using Group = std::vector<size_t>;
 
   explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
   void FindForms(const Objective& objective);
   bool IsBounded(WriteMethod method) const;
+  int64_t MostRead() const;  // ModelFacts::max_prompt
+  bool DropsSpace(const CompletionRequest& request) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
                                        std::vector<int32_t> tokens) const;
-  absl::StatusOr<std::vector<Group>> GroupsOf(const std::vector<CompletionRequest>& requests) const;
-  // Left to right, each prompt of the group with so many lanes.
-  absl::StatusOr<std::unique_ptr<Decoder>> OpenDecoder(const Group& group, int64_t lanes) const;
-  // What requests that are alike may be written with.
-  TokenRules RulesOf(const CompletionRequest& alike, int64_t max_tokens) const;
-  absl::Status Search(const std::vector<CompletionRequest>& requests, const Group& group,
-                      std::vector<std::vector<Completion>>* completions);
-  absl::Status Sample(const std::vector<CompletionRequest>& requests, const Group& group,
-                      std::vector<std::vector<Completion>>* completions);
-  // Samples [first, first + samples) of each prompt of the group.
-  absl::Status SampleSome(const std::vector<CompletionRequest>& requests, const Group& group,
-                          int64_t first, int64_t samples,
-                          std::vector<std::vector<Completion>>* completions);
-  absl::Status CompleteCanvases(const std::vector<CompletionRequest>& requests, const Group& group,
-                                std::vector<std::vector<Completion>>* completions);
-  Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
-                          const Hypothesis& text, const std::vector<WrittenToken>& written) const;
+  absl::StatusOr<std::vector<EncodedPrompt>> Encode(
+      const std::vector<CompletionRequest>& requests) const;
+  absl::StatusOr<EncodedPrompt> Check(const CompletionRequest& request,
+                                      std::vector<int32_t> prompt) const;
+  // The completions of a group's requests, by request.
+  absl::Status Draw(const std::vector<CompletionRequest>& requests,
+                    const std::vector<EncodedPrompt>& prompts, const Group& group,
+                    std::vector<std::vector<Completion>>* completions) const;
+  absl::Status Search(const std::vector<CompletionRequest>& requests,
+                      const std::vector<EncodedPrompt>& prompts, const Group& group,
+                      std::vector<std::vector<Completion>>* completions) const;
+  absl::Status WriteCanvases(const std::vector<CompletionRequest>& requests,
+                             const std::vector<EncodedPrompt>& prompts, const Group& group,
+                             std::vector<std::vector<Completion>>* completions) const;
 
   TextModel model_;
   ModelFacts facts_;

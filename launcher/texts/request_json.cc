@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 
 #include "core/base/json_members.h"
@@ -141,6 +142,18 @@ bool IsDeeper(const Json& json, int levels) {
           }));
 }
 
+// No token stands for more bytes than the longest; spaces in a row may be one.
+int64_t LeastTokens(const std::string& text, int64_t max_piece_bytes) {
+  int64_t bytes = 0;
+  bool was_space = false;
+  for (const char c : text) {
+    const bool is_space = absl::ascii_isspace(static_cast<unsigned char>(c));
+    bytes += is_space && was_space ? 0 : 1;
+    was_space = is_space;
+  }
+  return (bytes + max_piece_bytes - 1) / max_piece_bytes;
+}
+
 void ReadId(const Json& object, ObjectReader& reader, Json& id) {
   if (reader.Find("id") == nullptr) return;
   id = IdOf(object);
@@ -152,6 +165,35 @@ void ReadId(const Json& object, ObjectReader& reader, Json& id) {
 int64_t TextRequest::num_texts() const {
   if (const auto* complete = std::get_if<CompletionRequest>(&what)) return complete->samples;
   return 1;
+}
+
+absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits,
+                        TextRequest& request) {
+  const int64_t most = limits.max_prompt > 0 ? limits.max_prompt : facts.max_prompt;
+  const auto limit = [&](std::string& text, bool cuts) -> absl::Status {
+    const int64_t tokens = LeastTokens(text, facts.max_piece_bytes);
+    if (tokens <= most) return absl::OkStatus();
+    if (!cuts)
+      return OutOfRange("a text of ", text.size(), " bytes has at least ", tokens,
+                        " tokens, but at most ", most, " are read (--max-prompt); shorten it");
+    size_t begin = text.size() - static_cast<size_t>(most * facts.max_piece_bytes);
+    while (begin < text.size() && (text[begin] & 0xc0) == 0x80) ++begin;  // within a character
+    text.erase(0, begin);
+    return absl::OkStatus();
+  };
+  if (auto* completion = std::get_if<CompletionRequest>(&request.what)) {
+    completion->max_prompt = most;
+    return limit(completion->prompt, completion->cut_context);
+  }
+  if (auto* fill = std::get_if<FillRequest>(&request.what)) {
+    fill->max_prompt = most;
+    return limit(fill->text, false);
+  }
+  auto* score = std::get_if<ScoreRequest>(&request.what);
+  if (score == nullptr) return absl::OkStatus();
+  score->max_prompt = most;
+  RETURN_IF_ERROR(limit(score->continuation, false));
+  return limit(score->context, score->cut_context);
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
@@ -197,6 +239,7 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   RETURN_IF_ERROR(reader.fault());
   RequestParser(reader, facts, limits, request).Parse(op);
   RETURN_IF_ERROR(reader.End());
+  RETURN_IF_ERROR(LimitTexts(facts, limits, request));
   return request;
 }
 

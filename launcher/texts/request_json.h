@@ -33,6 +33,7 @@ struct RollingRequest {
   int64_t stride = 0;  // tokens whose probability one window asks for; 0: half of what fits
   int64_t bound_samples = 128;
   uint64_t seed = 1;
+  WantedCheck check_wanted = {};
 };
 struct FactsRequest {};
 struct TokensRequest {
@@ -69,7 +70,13 @@ struct RequestLimits {
   int64_t max_tokens = 1024;   // of a completion or a blank
   int64_t max_texts = 8;       // samples, alternatives
   int64_t max_samples = 4096;  // masks of a bound
+  int64_t max_prompt = 0;      // tokens to read; 0: ModelFacts'
 };
+
+// The request's texts are to have max_prompt tokens at most, of which its answer is the judge. Here
+// OutOfRange for one that has more bytes than so many tokens can have, before it is encoded; with
+// `cut_context` it loses its first ones.
+absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits, TextRequest& request);
 
 // One JSON value. InvalidArgument for what is not JSON, for text that is not UTF-8, and for values
 // that are nested deeper than any request is.

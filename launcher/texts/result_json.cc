@@ -63,6 +63,7 @@ struct ResultWriter {
             {"step", facts.step},
             {"objective", facts.objective},
             {"seq_len", facts.seq_len},
+            {"max_prompt", facts.max_prompt},
             {"vocab_size", facts.vocab_size},
             {"methods", facts.methods},
             {"can_score_exactly", facts.can_score_exactly},

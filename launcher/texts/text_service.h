@@ -6,10 +6,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/generate/any_order/write_options.h"
@@ -29,6 +31,10 @@ void VisitBoundSamples(Value& bound_samples, Visitor& visit) {
         Between(1, 1 << 20, kUnitMasks));
 }
 
+// Asked before each pass of the network that is for one request, if set: what is not OK ends the
+// request, and is its answer.
+using WantedCheck = std::function<absl::Status()>;
+
 // A token as it is written, in words.
 struct ShownToken {
   int64_t pass = 0;      // of the network, from 1
@@ -46,6 +52,17 @@ struct BeamRequest {
   bool operator==(const BeamRequest&) const = default;
 };
 
+struct Completion {
+  std::string text;     // what follows the prompt
+  double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
+  double score = 0;     // log_prob, of beams with their length penalty
+  int64_t tokens = 0;   // up to the one that completes a stop word
+  bool ended = false;   // by the end token or a stop word; else it is as long as it may be
+  int64_t passes = 0;   // of the network; 0: beams
+  std::vector<std::string> prompt_pieces;
+  std::vector<ShownToken> written;  // in the order of writing; none of beams
+};
+
 struct CompletionRequest {
   std::string prompt;
   int64_t max_tokens = 0;   // the end token included; 0: kDefaultMaxTokens, or what fits
@@ -61,19 +78,12 @@ struct CompletionRequest {
   // Too many tokens for the model are not refused: max_tokens becomes half of what it reads at
   // most, and the prompt loses its first ones.
   bool cut_context = false;
+  int64_t max_prompt = kMostTokens;  // more of it are too long
   // Called as tokens are written, if set; `sample` counts from 0.
   std::function<void(int64_t sample, const ShownToken& token)> listener;
-};
-
-struct Completion {
-  std::string text;     // what follows the prompt
-  double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
-  double score = 0;     // log_prob, of beams with their length penalty
-  int64_t tokens = 0;
-  bool ended = false;  // by the end token or a stop word; else it is as long as it may be
-  int64_t passes = 0;  // of the network; 0: beams
-  std::vector<std::string> prompt_pieces;
-  std::vector<ShownToken> written;  // in the order of writing; none of beams
+  WantedCheck check_wanted;
+  // Called with the answer as soon as it is there, if set: not when those of other requests are.
+  std::function<void(absl::StatusOr<std::vector<Completion>> answer)> done;
 };
 
 struct FillRequest {
@@ -92,6 +102,8 @@ struct FillRequest {
   // temperature 0 the first is the likeliest by the method, and the others are drawn with
   // temperature 1. Texts with {{words}} use only the seed.
   WriteOptions write = {.draw = {.cuts = {.temperature = 0}}};
+  int64_t max_prompt = kMostTokens;  // tokens around the blanks; more are too long
+  WantedCheck check_wanted;
 
   // All but the text and `write`.
   template <typename Self, typename Visitor>
@@ -130,6 +142,8 @@ struct ScoreRequest {
   uint64_t seed = 1;          // equal seeds: common draws, so that differences vary less
   bool wants_greedy = false;  // of estimates, where it costs a pass a token
   bool cut_context = false;   // of a text that is too long: its first tokens; else it is refused
+  int64_t max_prompt = kMostTokens;  // of context and continuation; more are too long
+  WantedCheck check_wanted = {};
 };
 
 struct TextScore {
@@ -141,12 +155,18 @@ struct TextScore {
   int64_t bytes = 0;
 };
 
+inline constexpr int64_t kMemoryReach = 16;
+
 struct ModelFacts {
   std::string run_dir;
   int64_t step = 0;
   std::string objective;
   int64_t seq_len = 0;  // tokens of a text at most
   int64_t vocab_size = 0;
+  // Tokens of a text that others may ask to be read, unless they are told otherwise: as many as the
+  // model has learned to read, or kMemoryReach times as many where it remembers what came before.
+  int64_t max_prompt = 0;
+  int64_t max_piece_bytes = 1;       // what a token stands for at most
   std::vector<std::string> methods;  // WriteMethod's names that the model can use, default first
   bool can_score_exactly = false;
   std::string chat_template;  // `prep --chat-template` of its examples; "" if it has none
@@ -157,6 +177,25 @@ struct ModelFacts {
   std::string own_closing;
 };
 
+// Completions that are drawn from left to right side by side: requests come and go between steps.
+// For the thread that asks the service, which it borrows.
+class CompletionLanes {
+ public:
+  virtual ~CompletionLanes() = default;
+
+  // Whether `request` can be written so at all.
+  static bool Take(const CompletionRequest& request) {
+    return request.write.method == WriteMethod::kLeftToRight && !request.beams;
+  }
+  // `request` is answered by its `done`, in a later Step; it is borrowed until then. Its texts wait
+  // for lanes. Complete's errors, of this request alone. REQUIRES: Take.
+  virtual absl::Status Add(const CompletionRequest& request) = 0;
+  // Texts that are not finished.
+  virtual int64_t num_texts() const = 0;
+  // A token of each text that has a lane. What fails is the answer of those that need it.
+  virtual void Step() = 0;
+};
+
 // Not thread-safe.
 class TextService {
  public:
@@ -165,12 +204,15 @@ class TextService {
   virtual const ModelFacts& facts() const = 0;
   virtual absl::StatusOr<int64_t> CountTokens(const std::string& text) = 0;
   // One result a request, in their order, `samples` completions each; of beams the best first, and
-  // fewer if fewer are found. Requests of one call share the network's passes; no answer depends on
-  // the others.
-  // Errors: InvalidArgument that names the request and its fault; OutOfRange for one that is too
-  // long for the model; ResourceExhausted for want of memory.
+  // fewer if fewer are found. Requests of one call share the network's passes, whatever their seeds
+  // and lengths; no answer depends on the others.
+  // Errors: `check_wanted`'s, if that is so of all requests, else such a request has no
+  // completions; InvalidArgument that names the request and its fault; OutOfRange for one that is
+  // too long for the model; ResourceExhausted for want of memory.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) = 0;
+  // Lanes for `most_texts` texts.
+  virtual std::unique_ptr<CompletionLanes> OpenLanes(int64_t most_texts) = 0;
   // The alternatives of each; none if nothing but empty words was found. Errors: as above;
   // FailedPrecondition for a model that fills no blanks.
   virtual absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(

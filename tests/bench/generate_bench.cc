@@ -28,6 +28,7 @@
 #include "core/network/tensors/parameters.h"
 #include "kernels/backend.h"
 #include "tests/bench/options.h"
+#include "tests/testing/sample_texts.h"
 
 namespace anyorder::bench {
 namespace {
@@ -103,14 +104,16 @@ struct Cached {
 
 absl::StatusOr<Cached> RunCached(const Subject& subject) {
   const Options& options = subject.options;
-  const std::vector<std::vector<int32_t>> prompts(
+  // Prompts differ, so that each is computed.
+  std::vector<Prompt> prompts(
       static_cast<size_t>(options.lanes),
-      std::vector<int32_t>(static_cast<size_t>(options.prompt), 11));
+      {std::vector<int32_t>(static_cast<size_t>(options.prompt), 11), options.tokens});
+  for (size_t n = 0; n < prompts.size(); ++n) prompts[n].tokens[0] += static_cast<int32_t>(n);
   Cached cached;
   absl::StatusOr<std::unique_ptr<Decoder>> decoder;
   cached.prompt_seconds = SecondsOf([&] {
     decoder = Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
-                              {1, options.tokens}, *subject.backend);
+                              *subject.backend);
   });
   RETURN_IF_ERROR(decoder.status());
   const std::vector<int32_t> newest(static_cast<size_t>(options.lanes), 12);
@@ -194,13 +197,14 @@ absl::StatusOr<Written> SearchGreedily(const Subject& subject,
   absl::Status status;
   Written written{.passes = 1};
   written.seconds = SecondsOf([&] {
-    absl::StatusOr<std::unique_ptr<Decoder>> decoder =
-        Decoder::Create(subject.model, kVocab, subject.weights, *subject.form, prompts,
-                        {1, options.tokens}, *subject.backend);
+    std::vector<Prompt> texts;
+    for (const std::vector<int32_t>& prompt : prompts) texts.push_back({prompt, options.tokens});
+    absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(
+        subject.model, kVocab, subject.weights, *subject.form, texts, *subject.backend);
     status = decoder.status();
     if (!status.ok()) return;
     const std::vector<uint64_t> streams(prompts.size(), 0);
-    status = SampleTexts(**decoder, sample, streams).status();
+    status = testing::SampleTexts(**decoder, sample, streams).status();
   });
   RETURN_IF_ERROR(status);
   return written;

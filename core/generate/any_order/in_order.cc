@@ -25,7 +25,7 @@ LanePass NextGroup(const OrderedText& text, int64_t lane, SlotNetwork& network) 
 absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
-                                                      TokenListener listener) {
+                                                      TokenListener listener, PassCheck check) {
   std::vector<OrderedText> texts;
   for (const Canvas& canvas : canvases) texts.emplace_back(model.form, canvas, options);
   const int64_t length = LongestOf(canvases);
@@ -56,6 +56,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
                  text.Write(token, LogProbability(logits, token), probability));
       }
       if (options.stop_at_end) text.text().StopAtEnd(model.form.end_token);
+      if (!check(static_cast<int64_t>(n), text.is_done())) text.text().Stop(model.form.end_token);
     }
   }
   std::vector<WrittenText> written;

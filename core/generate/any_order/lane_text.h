@@ -20,7 +20,11 @@ namespace anyorder {
 class LaneText {
  public:
   LaneText(const Canvas& canvas, const DrawOptions& draw)
-      : tokens_(canvas.tokens), stream_(canvas.stream), banned_at_(canvas.banned_at), draw_(draw) {
+      : tokens_(canvas.tokens),
+        seed_(canvas.seed.value_or(draw.seed)),
+        stream_(canvas.stream),
+        banned_at_(canvas.banned_at),
+        draw_(draw) {
     for (size_t i = 0; i < tokens_.size(); ++i)
       (tokens_[i] == kBlank ? blanks_ : given_).push_back(static_cast<int64_t>(i));
   }
@@ -62,7 +66,7 @@ class LaneText {
   // Draws of one position at one step, or of one round with position 0.
   RandomStream Draws(RandomPurpose purpose, int64_t step, int64_t position) const {
     const uint64_t place = static_cast<uint64_t>(step) << 32 | static_cast<uint64_t>(position);
-    return {draw_.seed, purpose, place, stream_};
+    return {seed_, purpose, place, stream_};
   }
   int32_t DrawToken(const TokenDistribution& distribution, int64_t step, int64_t position) const {
     return distribution.Draw(Draws(RandomPurpose::kGeneration, step, position).Uniform());
@@ -84,7 +88,11 @@ class LaneText {
   void StopAtEnd(int32_t end_token) {
     const auto first_blank = blanks_.empty() ? tokens_.end() : tokens_.begin() + blanks_.front();
     const auto behind = given_.empty() ? tokens_.begin() : tokens_.begin() + given_.back() + 1;
-    if (behind >= first_blank || std::find(behind, first_blank, end_token) == first_blank) return;
+    if (behind < first_blank && std::find(behind, first_blank, end_token) != first_blank)
+      Stop(end_token);
+  }
+  // What is blank holds `end_token`, and nothing is left to write.
+  void Stop(int32_t end_token) {
     for (const int64_t position : blanks_) tokens_[position] = end_token;
     blanks_.clear();
   }
@@ -115,7 +123,7 @@ class LaneText {
   }
 
   std::vector<int32_t> tokens_;
-  uint64_t stream_;
+  uint64_t seed_, stream_;
   std::map<int64_t, std::shared_ptr<const std::vector<uint8_t>>> banned_at_;
   const DrawOptions& draw_;
   std::vector<int64_t> blanks_, given_;

@@ -18,7 +18,7 @@ namespace anyorder {
 absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
-                                                      TokenListener listener);
+                                                      TokenListener listener, PassCheck check);
 
 // Methods whose order is fixed first (ordered_text.h): kEso, kGroups and kSequential. Group after
 // group of blanks is predicted from the tokens of the groups before it. With groups of one token
@@ -27,7 +27,7 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
 absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
-                                                      TokenListener listener);
+                                                      TokenListener listener, PassCheck check);
 
 // Methods that guess several tokens from one pass and keep those that a second pass, in which each
 // sees those before it, would have drawn as well.
@@ -47,6 +47,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
 absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
                                                             const std::vector<Canvas>& canvases,
                                                             const WriteOptions& options,
-                                                            TokenListener listener);
+                                                            TokenListener listener,
+                                                            PassCheck check);
 
 }  // namespace anyorder

@@ -19,6 +19,7 @@ namespace anyorder {
 inline absl::StatusOr<std::unique_ptr<SlotNetwork>> OpenNetwork(const WritingModel& model,
                                                                 SlotNetworkOptions options) {
   options.key_slots += options.key_slots / 4;
+  options.before_pass = model.before_pass;
   return SlotNetwork::Create(*model.model, model.vocab_size, model.weights, options,
                              *model.backend);
 }

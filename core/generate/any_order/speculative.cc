@@ -223,7 +223,8 @@ class SpeculativeText {
 absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
                                                             const std::vector<Canvas>& canvases,
                                                             const WriteOptions& options,
-                                                            TokenListener listener) {
+                                                            TokenListener listener,
+                                                            PassCheck check) {
   std::vector<SpeculativeText> texts;
   for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
   const int64_t length = LongestOf(canvases);
@@ -265,6 +266,7 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
       const auto lane = static_cast<int64_t>(n);
       texts[n].Write([&](const WrittenToken& token) { listener(lane, token); });
       network->Keep(lane, std::min(network->kept(lane), texts[n].NumFinal()));
+      if (!check(lane, texts[n].is_done())) texts[n].text().text().Stop(model.form.end_token);
     }
   }
   std::vector<WrittenText> written;

@@ -297,7 +297,7 @@ absl::Status ProposeTokens(int64_t n, const BlankQuestion& asked, BlankReader& r
 absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
                                                       const std::vector<Canvas>& canvases,
                                                       const WriteOptions& options,
-                                                      TokenListener listener) {
+                                                      TokenListener listener, PassCheck check) {
   std::vector<UnmaskedText> texts;
   for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
   const auto open = [&] {
@@ -323,6 +323,7 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
       RETURN_IF_ERROR(ProposeTokens(text, questions[n], *reader, unconditional.get(),
                                     options.guidance, texts[n]));
       texts[n].Write([&](const WrittenToken& token) { listener(text, token); });
+      if (!check(text, texts[n].is_done())) texts[n].text().Stop(model.form.end_token);
     }
   }
   std::vector<WrittenText> written;

@@ -133,14 +133,14 @@ absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOp
 absl::StatusOr<std::vector<WrittenText>> WriteTogether(const WritingModel& model,
                                                        const std::vector<Canvas>& canvases,
                                                        const WriteOptions& options,
-                                                       TokenListener listener) {
+                                                       TokenListener listener, PassCheck check) {
   switch (options.method) {
     case WriteMethod::kEso:
     case WriteMethod::kGroups:
-    case WriteMethod::kSequential: return WriteInOrder(model, canvases, options, listener);
+    case WriteMethod::kSequential: return WriteInOrder(model, canvases, options, listener, check);
     case WriteMethod::kSpeculative:
-    case WriteMethod::kBurst: return WriteSpeculatively(model, canvases, options, listener);
-    default: return UnmaskBlanks(model, canvases, options, listener);
+    case WriteMethod::kBurst: return WriteSpeculatively(model, canvases, options, listener, check);
+    default: return UnmaskBlanks(model, canvases, options, listener, check);
   }
 }
 
@@ -247,7 +247,7 @@ int64_t TextsAtOnce(const WritingModel& model, const WriteOptions& options, int6
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,
-                                                     TokenListener listener) {
+                                                     TokenListener listener, PassCheck check) {
   RETURN_IF_ERROR(CheckCanWrite(model, canvases, options));
   std::vector<WrittenText> written;
   if (canvases.empty()) return written;
@@ -258,9 +258,10 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                     canvases.begin() + std::min(num_texts, begin + at_once));
     ASSIGN_OR_RETURN(
         std::vector<WrittenText> texts,
-        WriteTogether(model, group, options, [&](int64_t text, const WrittenToken& token) {
-          listener(begin + text, token);
-        }));
+        WriteTogether(
+            model, group, options,
+            [&](int64_t text, const WrittenToken& token) { listener(begin + text, token); },
+            [&](int64_t text, bool is_done) { return check(begin + text, is_done); }));
     std::move(texts.begin(), texts.end(), std::back_inserter(written));
   }
   return written;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,12 +31,13 @@ struct Canvas {
   // Its number: what is drawn for it depends on it, the seed, the position and the step, and on
   // nothing else that is written at the same time.
   uint64_t stream = 0;
+  std::optional<uint64_t> seed = {};  // instead of DrawOptions'
   // Additional banned tokens [V] of single positions; 1: banned.
   std::map<int64_t, std::shared_ptr<const std::vector<uint8_t>>> banned_at = {};
 };
 
 struct WrittenText {
-  std::vector<int32_t> tokens;        // the canvas without blanks
+  std::vector<int32_t> tokens;        // the canvas; what was not written holds the end token
   std::vector<WrittenToken> written;  // in the order of writing
   int64_t passes = 0;                 // of the network
   double log_prob = 0;  // sum of the tokens' log_prob: the text's own given what was there, if each
@@ -184,6 +186,7 @@ struct WritingModel {
   ConstTensorView weights;  // [layout] in the model's dtype
   CanvasForm form;
   kernels::Backend* backend = nullptr;
+  std::function<absl::Status()> before_pass = {};  // as SlotNetworkOptions has it
 };
 
 // Methods of the family, the usual one first; kLeftToRight is not among them.
@@ -205,10 +208,11 @@ int64_t TextsAtOnce(const WritingModel& model, const WriteOptions& options, int6
 
 // Writes the blanks of all canvases by the options' method, TextsAtOnce texts at a time. No text
 // depends on the others, on threads or on exact caches.
-// Errors: those of CheckCanWrite and CheckFinite (slot_network.h); ResourceExhausted.
+// Errors: those of CheckCanWrite, CheckFinite (slot_network.h) and before_pass; ResourceExhausted.
 absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
                                                      const std::vector<Canvas>& canvases,
                                                      const WriteOptions& options,
-                                                     TokenListener listener);
+                                                     TokenListener listener,
+                                                     PassCheck check = GoesOn);
 
 }  // namespace anyorder

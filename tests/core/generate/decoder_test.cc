@@ -76,13 +76,19 @@ std::vector<Tokens> RandomPrompts(bool with_empty) {
   return prompts;
 }
 
+std::vector<Prompt> ToPrompts(const std::vector<Tokens>& texts) {
+  std::vector<Prompt> prompts;
+  for (const Tokens& text : texts) prompts.push_back({text, kSteps, kLanes});
+  return prompts;
+}
+
 Walk RandomWalk(const Case& form, const ModelConfig& model, const std::vector<Tokens>& prompts,
                 const std::vector<double>& weights, kernels::Backend& backend) {
   DeviceVector stored(backend, ToDType(model.dtype), static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   const std::unique_ptr<GenerationForm> generation = form.make();
   const std::unique_ptr<Decoder> decoder =
-      Decoder::Create(model, kVocab, stored.view(), *generation, prompts, {kLanes, kSteps}, backend)
+      Decoder::Create(model, kVocab, stored.view(), *generation, ToPrompts(prompts), backend)
           .value();
   // The longest prompt is 7 tokens, and 2 that surround a source.
   EXPECT_LE(decoder->rows(), 9 * static_cast<int64_t>(prompts.size())) << "computed in each lane";
@@ -219,6 +225,56 @@ TEST_P(DecoderTest, StepsEqualTheWholePass) {
   }
 }
 
+// Lanes whose texts come and go between steps, at random; some have a prompt that is there.
+TEST_P(DecoderTest, TextsComeAndGoBetweenSteps) {
+  kernels::Backend& backend = SharedReference();
+  const test::HostTensor stored = test::TensorOf(DType::kFloat64, weights_);
+  const std::unique_ptr<GenerationForm> form = GetParam().make();
+  RandomStream random(34, RandomPurpose::kPairs, 0, 0);
+  const auto decoder =
+      Decoder::Create(model_, kVocab, stored.view(), *form, {{prompts_[3], 2}}, backend).value();
+  struct Lane {
+    Tokens prompt, text;
+    int64_t most;
+  };
+  std::vector<Lane> lanes = {{prompts_[3], {}, 2}};
+  Walk walk;
+  for (int64_t step = 0; step < 12; ++step) {
+    for (size_t b = lanes.size(); b-- > 0;) {
+      if (std::ssize(lanes[b].text) < lanes[b].most && random.Below(6) > 0) continue;
+      decoder->Remove(static_cast<int64_t>(b));
+      lanes.erase(lanes.begin() + static_cast<int64_t>(b));
+    }
+    std::vector<Prompt> more;
+    for (uint32_t n = lanes.empty() ? 1 : random.Below(3); n > 0; --n)
+      more.push_back({prompts_[random.Below(4)], 1 + random.Below(6), 1 + random.Below(2)});
+    for (const Prompt& prompt : more)
+      lanes.insert(lanes.end(), prompt.lanes, {prompt.tokens, {}, prompt.max_tokens});
+    if (!more.empty()) {
+      ASSERT_TRUE(decoder->Add(more).ok());
+    }
+    ASSERT_EQ(decoder->lanes(), std::ssize(lanes));
+    Tokens newest, own;
+    for (const Lane& lane : lanes) {
+      newest.push_back(lane.text.empty() ? 0 : lane.text.back());
+      own.push_back(static_cast<int32_t>(own.size()));
+    }
+    ASSERT_TRUE(decoder->Next(newest, own).ok());
+    for (size_t b = 0; b < lanes.size(); ++b) {
+      const std::vector<double> logits = RowOf(*decoder, static_cast<int64_t>(b));
+      walk.logits.insert(walk.logits.end(), logits.begin(), logits.end());
+      walk.prompts.push_back(lanes[b].prompt);
+      walk.texts.push_back(lanes[b].text);
+      lanes[b].text.push_back(Token(random));
+    }
+  }
+  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, backend);
+  double largest = 0;
+  for (const double logit : expected) largest = std::max(largest, std::abs(logit));
+  for (size_t i = 0; i < expected.size(); ++i)
+    ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest) << "row " << i / kVocab;
+}
+
 // Against exact arithmetic: no more than twice what a whole pass on the same backend loses.
 TEST_P(DecoderTest, OnTheCpuRoundingIsThatOfTheStorageType) {
   const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
@@ -279,8 +335,7 @@ TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
   options.rules.max_tokens = kSteps;
   const auto search = [&](const std::vector<Tokens>& prompts) {
     const std::unique_ptr<Decoder> decoder =
-        Decoder::Create(model_, kVocab, weights.view(), *form, prompts, {kLanes, kSteps}, *cpu)
-            .value();
+        Decoder::Create(model_, kVocab, weights.view(), *form, ToPrompts(prompts), *cpu).value();
     return BeamSearch(*decoder, options).value();
   };
   const std::vector<std::vector<Hypothesis>> together = search(prompts_);
@@ -324,7 +379,7 @@ void ExpectTrainingsLosses(const ModelConfig& model, kernels::Backend& backend) 
   DeviceVector stored(backend, DType::kFloat64, static_cast<int64_t>(weights.size()));
   stored.Assign(weights);
   const std::unique_ptr<Decoder> decoder =
-      Decoder::Create(model, kVocab, stored.view(), *form, {{text[0]}}, {1, 12}, backend).value();
+      Decoder::Create(model, kVocab, stored.view(), *form, {{{text[0]}, 12}}, backend).value();
   for (size_t t = 0; t < 12; ++t) {
     EXPECT_TRUE(decoder->Next({text[t]}, {0}).ok());
     const std::vector<double> logits = RowOf(*decoder, 0);
@@ -357,7 +412,7 @@ TEST(DecoderMemoryTest, RowsSeeAsFarBackAsInTrainingAndNoFarther) {
   const auto last_logits = [&](int64_t context, int32_t oldest) {
     const std::unique_ptr<GenerationForm> form = MakeCausalGeneration(kTokens, context);
     const std::unique_ptr<Decoder> decoder =
-        Decoder::Create(model, kVocab, stored.view(), *form, {{oldest, 6, 7, 8}}, {1, 2},
+        Decoder::Create(model, kVocab, stored.view(), *form, {{{oldest, 6, 7, 8}, 2}},
                         SharedReference())
             .value();
     EXPECT_TRUE(decoder->Next({0}, {0}).ok());

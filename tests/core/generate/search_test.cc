@@ -15,6 +15,7 @@
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/sampling.h"
+#include "tests/testing/sample_texts.h"
 #include "tests/testing/status_matchers.h"
 
 namespace anyorder::testing {

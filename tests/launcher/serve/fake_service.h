@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,7 @@ class FakeTextService : public TextService {
     facts_.objective = "fake";
     facts_.seq_len = 64;
     facts_.vocab_size = 1000;
+    facts_.max_prompt = kMostTokens;
     facts_.methods = {"left-to-right", "llada"};
     facts_.can_score_exactly = true;
     facts_.chat_template = "chatml";
@@ -53,6 +56,11 @@ class FakeTextService : public TextService {
     return results;
   }
 
+  // A word of each text a step.
+  std::unique_ptr<CompletionLanes> OpenLanes(int64_t most_texts) override {
+    return std::make_unique<Lanes>(*this, most_texts);
+  }
+
   // A blank gets "fillN", N counting blanks, and as many x as its alternative's number.
   absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
       const std::vector<FillRequest>& requests) override {
@@ -75,6 +83,7 @@ class FakeTextService : public TextService {
     std::vector<TextScore> results;
     for (const ScoreRequest& request : requests) {
       RETURN_IF_ERROR(Check(request.continuation, "continuation"));
+      if (request.check_wanted) RETURN_IF_ERROR(request.check_wanted());
       const auto words = static_cast<int64_t>(Words(request.continuation).size());
       const auto context = static_cast<int64_t>(Words(request.context).size());
       if (words + std::max<int64_t>(1, context) > facts_.seq_len)
@@ -93,6 +102,67 @@ class FakeTextService : public TextService {
   std::vector<ScoreRequest> scored;
 
  private:
+  class Lanes final : public CompletionLanes {
+   public:
+    Lanes(FakeTextService& service, int64_t most_texts)
+        : service_(service), most_texts_(most_texts) {}
+
+    absl::Status Add(const CompletionRequest& request) override {
+      RETURN_IF_ERROR(Check(request.prompt, "prompt"));
+      Asked& asked = asked_.emplace_back(Asked{&request});
+      CompletionRequest silent = request;
+      silent.listener = nullptr;
+      for (int64_t s = 0; s < request.samples; ++s) asked.texts.push_back(CompleteOne(silent, s));
+      asked.told.resize(asked.texts.size());
+      return absl::OkStatus();
+    }
+    int64_t num_texts() const override {
+      int64_t texts = 0;
+      for (const Asked& asked : asked_) texts += asked.NumLeft();
+      return texts;
+    }
+    void Step() override {
+      service_.BeginCall(std::min(num_texts(), most_texts_));
+      int64_t lanes = most_texts_;
+      for (auto asked = asked_.begin(); asked != asked_.end();) {
+        const CompletionRequest& request = *asked->request;
+        const absl::Status wanted =
+            request.check_wanted ? request.check_wanted() : absl::OkStatus();
+        for (size_t s = 0; s < asked->texts.size() && wanted.ok(); ++s) {
+          if (asked->IsDone(s) || lanes-- <= 0) continue;
+          const std::vector<ShownToken>& written = asked->texts[s].written;
+          const auto n = static_cast<size_t>(asked->told[s]++);
+          if (request.listener && n < written.size()) request.listener(s, written[n]);
+        }
+        const bool is_over = !wanted.ok() || asked->NumLeft() == 0;
+        if (!wanted.ok())
+          request.done(wanted);
+        else if (is_over)
+          request.done(asked->texts);
+        asked = is_over ? asked_.erase(asked) : std::next(asked);
+      }
+    }
+
+   private:
+    struct Asked {
+      const CompletionRequest* request;
+      std::vector<Completion> texts = {};
+      std::vector<int64_t> told = {};  // tokens of each
+
+      bool IsDone(size_t text) const {
+        return told[text] >= std::max<int64_t>(1, texts[text].tokens);
+      }
+      int64_t NumLeft() const {
+        int64_t left = 0;
+        for (size_t s = 0; s < texts.size(); ++s) left += IsDone(s) ? 0 : 1;
+        return left;
+      }
+    };
+    FakeTextService& service_;
+    const int64_t most_texts_;
+    std::list<Asked> asked_;
+  };
+
   void BeginCall(size_t requests) {
     before_call();
     calls.push_back(requests);

@@ -59,6 +59,24 @@ def main():
             assert close(again["log_prob"], scores[0]["log_prob"]), (again, scores[0])
         status, answer = server.ask("/v1/completions", {"prompt": "a " * 3000, "max_tokens": 8, "method": facts["methods"][-1]})
         assert status == 413 and answer["error"]["code"] == "too_long", (status, answer)
+    # Side by side with others, of other seeds and lengths.
+    with Server(ANYORDER, "--vocab", VOCABULARY, "--max-batch", 4, run=RUN) as server:
+        def seeded(n):
+            body = {"prompt": PROMPTS[n % len(PROMPTS)], "max_tokens": 1 + 3 * (n % 5), "seed": n, "method": facts["methods"][0], "n": 1 + n % 2}
+            return [choice["text"] for choice in server.expect("/v1/completions", body)["choices"]]
+
+        apart = [seeded(n) for n in range(12)]
+        with ThreadPoolExecutor(12) as pool:
+            assert list(pool.map(seeded, range(12))) == apart
+    for method in facts["methods"]:
+        request = {"op": "complete", "prompt": PROMPTS[0], "max_tokens": 40, "min_tokens": 40 - 1, "seed": 2, "method": method}
+        whole = lines([request])[0]["completions"][0]
+        middle = whole["text"][len(whole["text"]) // 3:][:3]
+        stopped = lines([{**request, "stop": [middle]}])[0]["completions"][0]
+        assert whole["text"].startswith(stopped["text"] + middle), (method, whole, stopped)
+        assert stopped["tokens"] < whole["tokens"] and stopped["ended"], (method, whole, stopped)
+        if method in ("left-to-right", "sequential"):
+            assert stopped["passes"] == stopped["tokens"] < whole["passes"], (method, whole, stopped)
     print("the same whichever way")
 
 

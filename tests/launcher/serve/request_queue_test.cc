@@ -118,8 +118,8 @@ TEST(RequestQueueTest, WhatWaitsIsComputedTogetherUpToTheLimit) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(TextOf(*tickets[i]), absl::StrCat(" p", i));
   EXPECT_EQ(TextOf(*tickets[5]), " it of two");
   EXPECT_EQ(std::get<TextScore>(*AnswerOf(*score)).log_prob, -2);
-  // The one that waits longest goes first, and takes those of its kind along.
-  EXPECT_THAT(busy.service.calls, ElementsAre(1, 4, 2, 1));
+  // A token of each text in a lane at a time; what has no lanes comes between.
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 1, 4, 3, 2, 1));
 }
 
 TEST(RequestQueueTest, AFullQueueRefusesAllOfASubmission) {
@@ -183,7 +183,7 @@ TextRequest Rolls() {
   return request;
 }
 
-TEST(RequestQueueTest, RollingScoresEndBetweenWindows) {
+TEST(RequestQueueTest, RollingScoresEndBetweenPasses) {
   for (const bool is_left : {true, false}) {
     BusyQueue<> busy({}, Rolls());
     std::thread stopper;
@@ -199,14 +199,15 @@ TEST(RequestQueueTest, RollingScoresEndBetweenWindows) {
               is_left ? "nobody waited for the answer" : "the server is being stopped");
     if (stopper.joinable()) stopper.join();
     busy.queue.Stop();
-    EXPECT_EQ(busy.service.scored.size(), 1u);
+    EXPECT_EQ(busy.service.calls.size(), 1u);
+    EXPECT_EQ(busy.service.scored.size(), 0u);
   }
 }
 
 TEST(RequestQueueTest, RollingScoresHaveATimeLimit) {
-  size_t num_scored = 0;
+  size_t num_calls = 0;
   // On a busy machine the first window may begin too late.
-  for (absl::Duration limit = absl::Milliseconds(50); num_scored == 0; limit *= 2) {
+  for (absl::Duration limit = absl::Milliseconds(50); num_calls == 0; limit *= 2) {
     FakeTextService service;
     const absl::Time deadline = MonotonicNow() + limit;
     service.before_call = [deadline] {
@@ -216,48 +217,60 @@ TEST(RequestQueueTest, RollingScoresHaveATimeLimit) {
     const auto rolling = SubmitOne(queue, Rolls(), deadline);
     EXPECT_EQ(TextOf(*rolling), "the request waited for longer than it may");
     queue.Stop();
-    num_scored = service.scored.size();
+    num_calls = service.calls.size();
   }
-  EXPECT_EQ(num_scored, 1u);
+  EXPECT_EQ(num_calls, 1u);
 }
 
-TEST(RequestQueueTest, TokensAreToldOnceWhereABatchIsComputedAgain) {
+TEST(RequestQueueTest, AFaultIsThatOfItsOwnRequest) {
   BusyQueue<> busy;
   const auto streamed = Stream(busy.queue, Completes("a b c", 2));
   const auto bad = Stream(busy.queue, Completes("a fault"));
   busy.Allow();
-  // Of two samples: all words, and all but the first.
-  EXPECT_EQ(ToldOf(*streamed), " c b a b a");
+  // Of two samples: all words, and all but the first, a word of each in turn.
+  EXPECT_EQ(ToldOf(*streamed), " c b b a a");
   EXPECT_EQ(TextOf(*streamed), " c b a");
   EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
-  EXPECT_THAT(busy.service.calls, ElementsAre(1, 2, 1, 1));
 }
 
-// A service whose first texts of a batch have another word at the place of "b".
-class RoundingService : public GatedService {
- public:
-  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
-      const std::vector<CompletionRequest>& requests) override {
-    std::vector<CompletionRequest> asked = requests;
-    for (CompletionRequest& request : asked) {
-      if (asked.size() == 1 || !request.listener) continue;
-      request.listener = [listener = request.listener](int64_t sample, ShownToken token) {
-        if (token.piece == " b") token.piece = " B";
-        listener(sample, token);
-      };
-    }
-    return GatedService::Complete(asked);
-  }
-};
-
-TEST(RequestQueueTest, NothingMoreIsToldOfATextThatDiffersTheSecondTime) {
-  BusyQueue<RoundingService> busy;
-  const auto streamed = Stream(busy.queue, Completes("a b c"));
-  const auto bad = SubmitOne(busy.queue, Completes("a fault"));
+TEST(RequestQueueTest, TextsJoinAndLeaveBetweenTokens) {
+  BusyQueue<> busy({.max_batch = 2}, Completes("a b c d e f"));
+  const auto two = SubmitOne(busy.queue, Completes("g h"));
+  const auto last = SubmitOne(busy.queue, Completes("i"));
+  busy.service.Allow(3);  // "f", "e h", "d g"
+  EXPECT_EQ(TextOf(*two), " h g");
+  busy.service.Allow(1);  // "c i"
+  EXPECT_EQ(TextOf(*last), " i");
+  EXPECT_FALSE(busy.running->Await(absl::ZeroDuration()));
   busy.Allow();
-  EXPECT_EQ(ToldOf(*streamed), " c B a");
-  EXPECT_EQ(TextOf(*streamed), " c b a");
-  EXPECT_EQ(TextOf(*bad), "'prompt' has the word fault");
+  EXPECT_EQ(TextOf(*busy.running), " f e d c b a");
+  EXPECT_THAT(busy.service.calls, ElementsAre(1, 2, 2, 2, 1, 1));
+}
+
+TEST(RequestQueueTest, ATextThatNobodyWantsEndsAfterItsToken) {
+  BusyQueue<> busy({.max_batch = 1}, Completes("a b c d e f"));
+  const auto next = SubmitOne(busy.queue, Completes("next"));
+  busy.running->GiveUp();
+  busy.service.Allow(1);
+  busy.service.AwaitBegun(2);
+  busy.Allow();
+  EXPECT_EQ(TextOf(*next), " next");
+  EXPECT_EQ(TextOf(*busy.running), "nobody waited for the answer");
+  EXPECT_LE(busy.service.calls.size(), 3u);
+}
+
+TEST(RequestQueueTest, OthersAreComputedBetweenTokensAndTokensBetweenTheirPasses) {
+  BusyQueue<> busy({}, Completes("a b c d e f"));
+  const auto score = SubmitOne(busy.queue, Scores("x y"));
+  const auto rolling = SubmitOne(busy.queue, Rolls());
+  busy.service.Allow(3);  // a step, the score, the step of its pass
+  EXPECT_EQ(std::get<TextScore>(*AnswerOf(*score)).log_prob, -2);
+  EXPECT_FALSE(busy.running->Await(absl::ZeroDuration()));
+  busy.service.Allow(4);  // while the other text is cut
+  EXPECT_EQ(TextOf(*busy.running), " f e d c b a");
+  EXPECT_FALSE(rolling->Await(absl::ZeroDuration()));
+  busy.Allow();
+  EXPECT_TRUE(AnswerOf(*rolling).ok());
 }
 
 TEST(RequestQueueTest, TokensInAnyOrderAreNotTold) {

@@ -444,7 +444,7 @@ def check_busy(_):
 
 def check_load(_):
     from serve_load import load
-    figures = load(PROGRAM, seconds=3, options=("--max-queue", 16), environment={**os.environ, "ANYORDER_FAKE_MS": "5"})
+    figures = load(PROGRAM, 3, 32, 16, options=("--max-queue", 16), environment={**os.environ, "ANYORDER_FAKE_MS": "5"})
     print(figures)
     assert figures["lost"] == 0 and figures["fewest_of_a_client"] > 0 and figures["answered"] >= 32, figures
 

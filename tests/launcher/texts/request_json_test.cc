@@ -252,8 +252,7 @@ TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
                R"({"id": 5, "op": "complete", "prompt": "a"})", OutOfRange("too much")},
               kLimits);
   ASSERT_EQ(responses.size(), 6u);
-  // Together, then each alone, then the completion.
-  EXPECT_EQ(service.calls, (std::vector<size_t>{3, 1, 1, 1, 1}));
+  EXPECT_EQ(service.calls, (std::vector<size_t>{1, 1, 1, 1}));
   EXPECT_EQ(responses[0]["log_prob"], -1);
   EXPECT_EQ(responses[1].dump(),
             R"({"id":2,"error":{"code":"invalid_request","message":"'continuation' has the word )"
@@ -264,6 +263,39 @@ TEST(RespondTest, AFaultIsTheOwnResponsesAlone) {
             R"e("the request is not valid JSON (column 2: invalid literal)"}})e");
   EXPECT_EQ(responses[4]["completions"][0]["text"], " a");
   EXPECT_EQ(responses[5]["error"]["code"], "too_long");
+}
+
+// Bytes say that a text is too long before anything encodes it.
+TEST(LimitTextsTest, TextsHaveAtMostMaxPromptTokens) {
+  ModelFacts facts = FakeTextService().facts();
+  facts.max_prompt = 5;
+  facts.max_piece_bytes = 4;
+  const std::string fits(20, 'a');
+  const std::string spaces = "a" + std::string(100, ' ') + "b";
+  const auto ask = [&facts](const nlohmann::json& request, int64_t most = 0) {
+    RequestLimits limits = kLimits;
+    limits.max_prompt = most;
+    return ParseRequest(request, facts, limits);
+  };
+  for (const std::string& text : {fits, spaces}) {
+    EXPECT_TRUE(ask({{"op", "complete"}, {"prompt", text}}).ok());
+    EXPECT_TRUE(ask({{"op", "fill"}, {"text", text}}).ok());
+    EXPECT_TRUE(ask({{"op", "score"}, {"context", text}, {"continuation", text}}).ok());
+  }
+  const std::string longer = fits + "b";
+  for (const nlohmann::json& request :
+       {nlohmann::json{{"op", "complete"}, {"prompt", longer}},
+        {{"op", "fill"}, {"text", longer}},
+        {{"op", "score"}, {"context", longer}, {"continuation", "a"}},
+        {{"op", "score"}, {"context", "a"}, {"continuation", longer}, {"cut_context", true}}}) {
+    EXPECT_TRUE(absl::IsOutOfRange(ask(request).status())) << request;
+    EXPECT_THAT(ask(request).status(),
+                Says("a text of 21 bytes has at least 6 tokens, but at most 5 are read"));
+    EXPECT_TRUE(ask(request, 6).ok());
+  }
+  const std::string umlauts = "\xc3\xa4\xc3\xa4" + std::string(19, 'a');
+  const auto cut = ask({{"op", "complete"}, {"prompt", umlauts}, {"cut_context", true}});
+  EXPECT_EQ(std::get<CompletionRequest>(cut->what).prompt, std::string(19, 'a'));
 }
 
 TEST(ErrorCodeTest, AFullQueueIsNoWantOfMemory) {

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <functional>
 #include <map>
@@ -121,7 +122,7 @@ std::vector<std::vector<int64_t>> WriteUnchecked(const CanvasModel& model,
   }
   std::vector<std::vector<int64_t>> written;
   const std::vector<WrittenText> texts =
-      write(*StoredModel(model), canvases, options, NobodyListens).value();
+      write(*StoredModel(model), canvases, options, NobodyListens, GoesOn).value();
   for (const WrittenText& text : texts) {
     for (const WrittenToken& token : text.written)
       written.push_back(
@@ -328,6 +329,46 @@ TEST(WriteBlanksTest, ListenersHearEachTokenInTurn) {
         heard[n].passes = texts[n].passes;
       }
       ExpectSameTexts(heard, texts);
+    }
+  }
+}
+
+// A text that is not wanted any more has what it had after that pass, and others have the same with
+// it and without. Each has its own seed.
+TEST(WriteBlanksTest, ATextEndsAfterThePassThatMakesItDo) {
+  for (const CanvasModel& model : AllCanvasModels()) {
+    RandomStream random(83, RandomPurpose::kPairs, 0, 0);
+    std::vector<Canvas> canvases = RandomCanvases(model, random, /*is_rounded=*/true);
+    for (Canvas& canvas : canvases) canvas.seed = random.Next();
+    for (const WriteMethod method : MethodsOf(model.form)) {
+      SCOPED_TRACE(absl::StrCat(model.name, " ", EnumName(method)));
+      const WriteOptions options{.method = method};
+      const std::vector<WrittenText> whole = Write(model, canvases, options);
+      constexpr int64_t kMostPasses = 2;
+      std::vector<int64_t> asked(canvases.size()), done(canvases.size());
+      const std::vector<WrittenText> texts =
+          WriteBlanks(*StoredModel(model), canvases, options, NobodyListens,
+                      [&](int64_t text, bool is_done) {
+                        done[text] += is_done ? 1 : 0;
+                        return text % 2 == 1 || ++asked[text] < kMostPasses;
+                      })
+              .value();
+      for (size_t n = 0; n < texts.size(); ++n) {
+        if (n % 2 == 1) {
+          ExpectSameText(texts[n], whole[n], 0);
+          EXPECT_EQ(done[n], whole[n].passes > 0 ? 1 : 0);
+          const WriteOptions own{.method = method, .draw = {.seed = *canvases[n].seed}};
+          ExpectSameText(Write(model, {canvases[n]}, own)[0], whole[n], 0);
+          continue;
+        }
+        EXPECT_LE(asked[n], kMostPasses);
+        ASSERT_LE(texts[n].written.size(), whole[n].written.size());
+        for (size_t i = 0; i < texts[n].written.size(); ++i)
+          EXPECT_EQ(texts[n].written[i].token, whole[n].written[i].token);
+        const bool is_whole = texts[n].written.size() == whole[n].written.size();
+        EXPECT_EQ(std::count(texts[n].tokens.begin(), texts[n].tokens.end(), kBlank), 0);
+        EXPECT_EQ(is_whole, texts[n].passes == whole[n].passes);
+      }
     }
   }
 }
