@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/network_port.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/texts/request_json.h"
@@ -50,14 +51,6 @@ constexpr HttpPath kHttpPaths[] = {
     {"/v1/infill", "POST", false},
     {"/v1/score", "POST", false},
 };
-
-// In a time that depends on the length of `said` only.
-bool IsToken(absl::string_view said, absl::string_view token) {
-  unsigned char difference = said.size() == token.size() ? 0 : 1;
-  for (size_t i = 0; i < said.size(); ++i)
-    difference |= static_cast<unsigned char>(said[i] ^ token[i % token.size()]);
-  return difference == 0;
-}
 
 bool IsLoopbackHost(const std::string& host) {
   in_addr ipv4{};
@@ -185,7 +178,7 @@ bool HasToken(const httplib::Request& head, const GuardOptions& options) {
   if (options.token.empty()) return true;
   const std::string authorization = head.get_header_value("Authorization");
   absl::string_view said = authorization;
-  return absl::ConsumePrefix(&said, "Bearer ") && IsToken(said, options.token);
+  return absl::ConsumePrefix(&said, "Bearer ") && IsSecret(said, options.token);
 }
 
 int HttpStatus(const absl::Status& status) {

@@ -131,7 +131,8 @@ class QueueServer final : public HttpServer {
     if (socket_.size() >= sizeof(sockaddr_un::sun_path))
       return InvalidArgument(socket_, ": TMPDIR is too long for a socket's name; shorten it");
     directory_.emplace(std::move(directory));
-    ASSIGN_OR_RETURN(UniqueFd listener, ListenAt(address_));
+    ASSIGN_OR_RETURN(ListeningSocket listener, ListeningSocket::Open(address_.host, address_.port));
+    address_.port = listener.port();
     proxy_.emplace(std::move(listener), socket_, options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
     return absl::OkStatus();
@@ -161,7 +162,7 @@ class QueueServer final : public HttpServer {
       AddHandlers(library);
       ::unlink(socket_.c_str());
       // The library asks for a queue of 5, for which connections of more clients would wait.
-      if (library.bind_to_port(socket_, 1) && ::listen(listener, kBacklog) == 0) {
+      if (library.bind_to_port(socket_, 1) && ::listen(listener, SOMAXCONN) == 0) {
         // It can be stopped once, while it listens.
         const PeriodicTask stopper(kTick, [this, &library, is_stopped = false]() mutable {
           if (is_over_ && !is_stopped && library.is_running()) {

@@ -1,7 +1,5 @@
 #include "launcher/serve/limiting_proxy.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,7 +24,6 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr int kTickMs = 100;
-constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 constexpr absl::Duration kLibraryPatience = absl::Seconds(1);
 constexpr absl::Duration kDrainTime = absl::Milliseconds(500);
 constexpr int64_t kMostDrainedBytes = 8 << 20;
@@ -62,45 +59,9 @@ void SendInterim(const UniqueFd& socket) {
   ::send(socket.get(), kInterim, sizeof kInterim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-UniqueFd TryListen(const addrinfo& address, int& port) {
-  UniqueFd fd(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  sockaddr_storage bound{};
-  socklen_t bytes = sizeof bound;
-  const int on = 1;
-  if (!fd.valid() || ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      ::bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound), &bytes) != 0)
-    return UniqueFd();
-  // IPv6 has it in the same place.
-  port = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
-  return fd;
-}
-
 }  // namespace
 
-absl::StatusOr<UniqueFd> ListenAt(ListenAddress& address) {
-  addrinfo hints{};
-  hints.ai_flags = AI_PASSIVE;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  UniqueFd listener;
-  const int error =
-      ::getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
-  if (error != 0) {
-    return Unavailable("cannot listen at ", address.ToText(), ": ", ::gai_strerror(error),
-                       "; name an address of this machine");
-  }
-  for (const addrinfo* it = found; it != nullptr && !listener.valid(); it = it->ai_next)
-    listener = TryListen(*it, address.port);
-  const std::string reason = ::strerror(errno);
-  ::freeaddrinfo(found);
-  if (listener.valid()) return listener;
-  return Unavailable("cannot listen at ", address.ToText(), ": ", reason,
-                     "; name another port, or an address of this machine");
-}
-
-LimitingProxy::LimitingProxy(UniqueFd listener, std::string library, int64_t max_connections,
+LimitingProxy::LimitingProxy(ListeningSocket listener, std::string library, int64_t max_connections,
                              const ConnectionLimits& limits)
     : library_(std::move(library)),
       max_connections_(static_cast<size_t>(max_connections)),
@@ -136,7 +97,7 @@ void LimitingProxy::Run() {
     const MutexLock lock(&mutex_);
     const absl::Time now = MonotonicNow();
     if (is_stopping_) {
-      listener_ = UniqueFd();
+      listener_ = ListeningSocket();
       if (now >= stop_deadline_) clients_.clear();
     } else {
       Accept(now);
@@ -151,8 +112,7 @@ void LimitingProxy::Run() {
 
 void LimitingProxy::Wait() const {
   std::vector<pollfd> items;
-  if (clients_.size() < max_connections_ && MonotonicNow() >= next_accept_)
-    items.push_back({listener_.get(), POLLIN, 0});
+  if (clients_.size() < max_connections_) items.push_back(listener_.PollItem());
   for (const Client& client : clients_) {
     const bool reads =
         client.phase != Phase::kRequest || (client.body_left > 0 && client.to_library.empty());
@@ -169,28 +129,15 @@ void LimitingProxy::Wait() const {
 }
 
 void LimitingProxy::Accept(absl::Time now) {
-  while (clients_.size() < max_connections_ && now >= next_accept_) {
-    UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (socket.valid()) {
-      Client& client = clients_.emplace_back();
-      client.socket = std::move(socket);
-      client.number = absl::StrCat(++num_accepted_);
-      client.deadline = now + limits_.head_time;
-      client.write_left = limits_.write_time;
-      continue;
-    }
-    if (errno == EAGAIN) return;
-    // Its client left before it was accepted.
-    if (errno == ECONNABORTED || errno == EINTR) continue;
-    next_accept_ = now + kAcceptPause;
-    Warn("accept connections", now);
+  while (clients_.size() < max_connections_) {
+    UniqueFd socket = listener_.Accept();
+    if (!socket.valid()) return;
+    Client& client = clients_.emplace_back();
+    client.socket = std::move(socket);
+    client.number = absl::StrCat(++num_accepted_);
+    client.deadline = now + limits_.head_time;
+    client.write_left = limits_.write_time;
   }
-}
-
-void LimitingProxy::Warn(const char* what, absl::Time now) {
-  if (now < next_warning_) return;
-  next_warning_ = now + kWarningPeriod;
-  LogWarning(absl::StrCat("cannot ", what, ": ", ::strerror(errno), "; clients wait until it can"));
 }
 
 bool LimitingProxy::Serve(Client& client, absl::Time now, absl::Duration waited) {
@@ -284,8 +231,12 @@ bool LimitingProxy::Relay(Client& client, absl::Time now) {
   if (!client.library.valid() && !client.is_answered) {
     client.library = Connect();
     // The library may be about to listen.
-    if (!client.library.valid() && now > client.deadline - limits_.body_time + kLibraryPatience)
-      Warn("pass requests on", now);
+    if (!client.library.valid() && now >= next_warning_ &&
+        now > client.deadline - limits_.body_time + kLibraryPatience) {
+      next_warning_ = now + kWarningPeriod;
+      LogWarning(absl::StrCat("cannot pass requests on: ", ::strerror(errno),
+                              "; clients wait until it can"));
+    }
   }
   if (client.library.valid()) {
     // What the library does not read any more it has refused.

@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/mutex.h"
+#include "core/base/network_port.h"
 #include "core/base/unique_fd.h"
 #include "launcher/serve/http_guard.h"
 
@@ -24,13 +25,8 @@ struct ConnectionLimits {
   absl::Duration write_time = absl::Seconds(30);  // that the client keeps answers waiting, in all
 };
 
-// Connections that may wait to be accepted.
-constexpr int kBacklog = 512;
 // Between two warnings of one kind.
 constexpr absl::Duration kWarningPeriod = absl::Minutes(1);
-
-// Fills in the port. Errors: Unavailable if this machine cannot listen there.
-absl::StatusOr<UniqueFd> ListenAt(ListenAddress& address);
 
 // Reads each client's head before the library knows of the client, and passes one request a
 // connection on, without the headers Range and Expect, which it answers itself. A head or body that
@@ -42,7 +38,7 @@ class LimitingProxy {
   // the answer. While there are `max_connections`, others wait in the listener's queue. What keeps
   // a connection from being accepted, such as a lack of file descriptors, is logged, once a minute,
   // and tried again after a pause.
-  LimitingProxy(UniqueFd listener, std::string library, int64_t max_connections,
+  LimitingProxy(ListeningSocket listener, std::string library, int64_t max_connections,
                 const ConnectionLimits& limits);
   ~LimitingProxy() { Stop(absl::ZeroDuration()); }
   LimitingProxy(const LimitingProxy&) = delete;
@@ -89,17 +85,14 @@ class LimitingProxy {
   void ReadBody(Client& client, absl::Time now);
   bool Relay(Client& client, absl::Time now);
   UniqueFd Connect() const;
-  // Tells of errno, once a minute.
-  void Warn(const char* what, absl::Time now);
 
   const std::string library_;
   const size_t max_connections_;
   const ConnectionLimits limits_;
 
   // The thread's own.
-  UniqueFd listener_;
+  ListeningSocket listener_;
   int64_t num_accepted_ = 0;
-  absl::Time next_accept_ = absl::InfinitePast();
   absl::Time next_warning_ = absl::InfinitePast();
 
   Mutex mutex_;

@@ -5,11 +5,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -22,32 +20,8 @@
 #include "absl/time/clock.h"
 
 #include "core/base/unique_fd.h"
+#include "tests/launcher/accept_faults.h"
 #include "tests/launcher/serve/fake_service.h"
-
-namespace {
-
-// So many calls of accept and accept4 fail, with that number: those for connections of that family.
-std::atomic<int> num_accept_faults = 0;
-std::atomic<int> accept_fault = 0;
-std::atomic<int> fault_family = AF_INET;
-
-}  // namespace
-
-// Instead of libc's, for this program.
-extern "C" int accept4(int socket, sockaddr* address, socklen_t* bytes, int flags) {
-  int family = 0;
-  socklen_t size = sizeof family;
-  ::getsockopt(socket, SOL_SOCKET, SO_DOMAIN, &family, &size);
-  if (num_accept_faults > 0 && family == fault_family) {
-    --num_accept_faults;
-    errno = accept_fault;
-    return -1;
-  }
-  return static_cast<int>(::syscall(SYS_accept4, socket, address, bytes, flags));
-}
-extern "C" int accept(int socket, sockaddr* address, socklen_t* bytes) {
-  return accept4(socket, address, bytes, 0);
-}
 
 namespace anyorder::launcher {
 namespace {
