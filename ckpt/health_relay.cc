@@ -142,14 +142,15 @@ void HealthRelay::ConnectLauncher() {
 absl::Status HealthRelay::Exchange(absl::Time now) {
   if (launcher_->unsent_bytes() < kMaxUnsentBytes)
     RETURN_IF_ERROR(Post(*launcher_, Report{SerializeNodeReport(Describe(now))}));
-  while (true) {
+  for (int taken = 0; taken < 100; ++taken) {  // then it looks whether this is over
     ASSIGN_OR_RETURN(const std::optional<Message> message, launcher_->TryReceive());
-    if (!message) return launcher_->Flush();
+    if (!message) break;
     if (message->run_id != options_.run_id || message->attempt != options_.attempt) continue;
     silence_ = absl::ZeroDuration();
     const auto* end = std::get_if<EndRanks>(&message->body);
     if (end != nullptr && end_reason_.empty()) end_reason_ = end->reason;
   }
+  return launcher_->Flush();
 }
 
 void HealthRelay::EndRanksIfAsked() {

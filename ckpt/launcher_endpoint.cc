@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -48,28 +49,19 @@ absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std:
   return endpoint;
 }
 
-absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int64_t port) {
-  addrinfo hints{};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.c_str(), absl::StrCat(port).c_str(), &hints, &found);
-  if (error != 0) return Unavailable("address '", address, "': ", gai_strerror(error));
-  SocketAddress parsed;
-  parsed.size = found->ai_addrlen;
-  std::memcpy(&parsed.storage, found->ai_addr, found->ai_addrlen);
-  freeaddrinfo(found);
-  return parsed;
-}
-
 absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
                                           absl::Duration limit) {
   const std::string where = absl::StrCat(address, " port ", port);
-  ASSIGN_OR_RETURN(const SocketAddress peer, ParseSocketAddress(address, port));
-  UniqueFd fd(socket(peer.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  addrinfo hints{};
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* peer = nullptr;
+  int error = getaddrinfo(address.c_str(), absl::StrCat(port).c_str(), &hints, &peer);
+  if (error != 0) return Unavailable("address '", address, "': ", gai_strerror(error));
+  const absl::Cleanup is_used = [peer] { freeaddrinfo(peer); };
+  UniqueFd fd(socket(peer->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return ErrnoStatus("socket", where);
-  int error = 0;
-  if (connect(fd.get(), peer.get(), peer.size) != 0) error = errno;
+  if (connect(fd.get(), peer->ai_addr, peer->ai_addrlen) != 0) error = errno;
   if (error == EINPROGRESS) {
     pollfd item = {fd.get(), POLLOUT, 0};
     socklen_t size = sizeof(error);
@@ -80,7 +72,7 @@ absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t po
   if (error != 0) return Unavailable("connect to ", where, ": ", std::strerror(error));
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
-  return Channel(std::move(fd));
+  return Channel(std::move(fd), kMaxLauncherBytes);
 }
 
 }  // namespace anyorder::ckpt

@@ -4,8 +4,6 @@
 
 #pragma once
 
-#include <sys/socket.h>
-
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -34,16 +32,8 @@ std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint);
 // NotFound for a service that no launcher started.
 absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path);
 
-struct SocketAddress {
-  sockaddr_storage storage = {};
-  socklen_t size = 0;
-
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-};
-// The address of an IPv4 or IPv6 host written as numbers. Unavailable for another text.
-absl::StatusOr<SocketAddress> ParseSocketAddress(const std::string& address, int64_t port);
-
-// Connects to one of its addresses. Errors: Unavailable, also after `limit`.
+// Connects to one of its addresses. Errors: Unavailable, also after `limit` and for an address that
+// is no number.
 absl::StatusOr<Channel> ConnectToLauncher(const std::string& address, int64_t port,
                                           absl::Duration limit);
 

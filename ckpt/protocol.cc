@@ -185,7 +185,8 @@ absl::StatusOr<Message> ParseMessage(absl::string_view body) {
   return message;
 }
 
-Channel::Channel(UniqueFd socket) : socket_(std::move(socket)) {}
+Channel::Channel(UniqueFd socket, uint32_t max_bytes)
+    : socket_(std::move(socket)), max_bytes_(max_bytes) {}
 
 absl::Status Channel::Post(const Message& message) {
   if (!send_fault_.ok()) return send_fault_;
@@ -277,7 +278,7 @@ absl::Status Channel::ReadAvailable() {
       return absl::DataLossError("the other end sends descriptors that no message asks for");
     if (got == 0) return PeerGone("closed");
     in_.append(bytes.data(), static_cast<size_t>(got));
-    if (in_.size() - taken_ > 2 * size_t{kMaxMessageBytes}) return absl::OkStatus();
+    if (in_.size() - taken_ > 2 * size_t{max_bytes_}) return absl::OkStatus();
   }
 }
 
@@ -290,7 +291,7 @@ absl::StatusOr<std::optional<Message>> Channel::TakeMessage() {
   }
   if (in_.size() - taken_ < kFrameHeaderBytes) return std::nullopt;
   const uint32_t length = WordAt(in_, taken_ + 4);
-  if (WordAt(in_, taken_) != kMagic || length > kMaxMessageBytes)
+  if (WordAt(in_, taken_) != kMagic || length > max_bytes_)
     return absl::DataLossError("the other end does not speak this protocol");
   if (in_.size() - taken_ < kFrameHeaderBytes + length) return std::nullopt;
   const absl::string_view body(in_.data() + taken_ + kFrameHeaderBytes, length);
@@ -341,7 +342,7 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path) {
   return Channel(std::move(peer.fd));
 }
 
-absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
+absl::StatusOr<ListeningSocket> ListenOn(const std::string& socket_path) {
   RETURN_IF_ERROR(MakePrivateDirectory(ParentPath(socket_path)));
   ASSIGN_OR_RETURN(const UnixAddress address, AddressOf(socket_path));
   ASSIGN_OR_RETURN(const Connected peer, Connect(socket_path));
@@ -353,12 +354,12 @@ absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path) {
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.name), sizeof(address.name)) != 0)
     return ErrnoStatus("bind", socket_path);
   if (listen(fd.get(), SOMAXCONN) != 0) return ErrnoStatus("listen", socket_path);
-  return fd;
+  return ListeningSocket(std::move(fd));
 }
 
-absl::StatusOr<Channel> AcceptChannel(int listener) {
-  UniqueFd fd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) return PeerGone(std::strerror(errno));
+absl::StatusOr<Channel> AcceptChannel(ListeningSocket& listener) {
+  UniqueFd fd = listener.Accept();
+  if (!fd.valid()) return PeerGone("nobody could be accepted");
   if (!IsSameUser(fd.get())) return PeerGone("it belongs to another user");
   return Channel(std::move(fd));
 }

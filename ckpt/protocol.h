@@ -17,6 +17,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/network_port.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
@@ -24,6 +25,10 @@ namespace anyorder::ckpt {
 // A body may hold the CRCs of a rank file: 9 bytes a MiB, so 16 MiB allow for files of more than a
 // terabyte.
 inline constexpr uint32_t kMaxMessageBytes = 16u << 20;
+// Of a peer on the network that has not shown the token: an Attach has about 150.
+inline constexpr uint32_t kMaxStrangerBytes = 4u << 10;
+// Of a launcher, or of what listens where it did: the reason of an EndRanks.
+inline constexpr uint32_t kMaxLauncherBytes = 64u << 10;
 
 // The kinds of messages. VisitFields lists what is sent; fields with their default are left out.
 //
@@ -235,14 +240,16 @@ std::string SerializeMessage(const Message& message);
 absl::StatusOr<Message> ParseMessage(absl::string_view body);
 
 // One end of a connection; owns the socket. Errors: Unavailable when the peer is gone,
-// DataLoss when it sends garbage; either way the channel is of no further use.
+// DataLoss when it sends garbage or a body of more than `max_bytes`, of which no more is read and
+// kept than twice that and 64 KiB; either way the channel is of no further use.
 class Channel {
  public:
-  explicit Channel(UniqueFd socket);
+  explicit Channel(UniqueFd socket, uint32_t max_bytes = kMaxMessageBytes);
   Channel(Channel&&) = default;
   Channel& operator=(Channel&&) = default;
 
   int fd() const { return socket_.get(); }
+  void set_max_bytes(uint32_t max_bytes) { max_bytes_ = max_bytes; }
 
   // Queues the frame and sends what the socket takes now. The service uses this: it never waits for
   // a client.
@@ -265,6 +272,7 @@ class Channel {
   absl::Status Wait(short events, absl::Time deadline);
 
   UniqueFd socket_;
+  uint32_t max_bytes_;  // of a body that is received
   std::string out_;
   size_t sent_ = 0;
   int out_fd_ = -1;  // borrowed: travels with the first byte of the frame being sent
@@ -288,10 +296,10 @@ absl::StatusOr<Channel> ConnectChannel(const std::string& socket_path);
 // replaced.
 // Errors: AlreadyExists if somebody does; InvalidArgument if its last name is too long;
 // PermissionDenied if the directory belongs to someone else or is open to others.
-absl::StatusOr<UniqueFd> ListenOn(const std::string& socket_path);
+absl::StatusOr<ListeningSocket> ListenOn(const std::string& socket_path);
 
 // Accepts one connection of the same user. Unavailable if there is none or the peer is another
 // user.
-absl::StatusOr<Channel> AcceptChannel(int listener);
+absl::StatusOr<Channel> AcceptChannel(ListeningSocket& listener);
 
 }  // namespace anyorder::ckpt

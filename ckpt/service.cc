@@ -53,7 +53,7 @@ Service::~Service() {
 void Service::StopListening() {
   if (!listener_.valid()) return;
   unlink(options_.socket_path.c_str());
-  listener_ = UniqueFd();
+  listener_ = ListeningSocket();
 }
 
 absl::Status Service::StartRelay() {
@@ -154,7 +154,7 @@ absl::Status Service::Run() {
     if (!lease_fault_.ok()) {
       writer_->Cancel();
       connections_.clear();
-      listener_ = UniqueFd();  // the path may be the new owner's by now
+      listener_ = ListeningSocket();  // the path may be the new owner's by now
       return lease_fault_;
     }
   }
@@ -193,7 +193,7 @@ bool Service::ShouldExit() {
 }
 
 void Service::PollSockets() {
-  std::vector<pollfd> items = {{wake_.get(), POLLIN, 0}, {listener_.get(), POLLIN, 0}};
+  std::vector<pollfd> items = {{wake_.get(), POLLIN, 0}, listener_.PollItem()};
   for (const Connection& connection : connections_) {
     const short events = connection.channel.has_unsent() ? POLLIN | POLLOUT : POLLIN;
     items.push_back({connection.channel.fd(), events, 0});
@@ -209,7 +209,7 @@ void Service::PollSockets() {
     if (items[i++].revents != 0) ServeConnection(&connection);
   }
   if (items[1].revents == 0) return;
-  absl::StatusOr<Channel> channel = AcceptChannel(listener_.get());
+  absl::StatusOr<Channel> channel = AcceptChannel(listener_);
   if (channel.ok()) connections_.emplace_back(*std::move(channel));
 }
 

@@ -26,6 +26,7 @@
 #include "ckpt/staging_buffer.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/mutex.h"
+#include "core/base/network_port.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder::ckpt {
@@ -119,7 +120,7 @@ class Service {
   SaveAssembly assembly_;
   std::unique_ptr<HealthRelay> relay_;
   std::unique_ptr<Lease> lease_;  // of node 0
-  UniqueFd listener_;
+  ListeningSocket listener_;
   std::list<Connection> connections_;
   std::unique_ptr<SaveWriter> writer_;
   bool had_trainer_ = false;

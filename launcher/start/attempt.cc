@@ -313,7 +313,8 @@ absl::StatusOr<int> RunAttempt(const AttemptOptions& options, LaunchBackend& bac
       const std::unique_ptr<HealthServer> health,
       HealthServer::Start({options.run_dir, options.identity.run_id, options.identity.attempt,
                            backend.is_distributed(),
-                           absl::Seconds(options.config.health.contact_timeout_seconds)}));
+                           absl::Seconds(options.config.health.contact_timeout_seconds),
+                           static_cast<int64_t>(NodesOf(options.place).size())}));
   ASSIGN_OR_RETURN(const std::unique_ptr<ProcessGroup> service,
                    StartService(options, *health, backend));
   if (IsAskedToStop()) {

@@ -1,7 +1,6 @@
 #include "launcher/start/health_server.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
@@ -15,7 +14,9 @@
 #include "absl/strings/escaping.h"
 
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/network_port.h"
 #include "core/base/status.h"
 #include "launcher/process/host_names.h"
 
@@ -24,9 +25,12 @@ namespace {
 
 constexpr int kTickMs = 100;
 constexpr absl::Duration kSpeakEvery = absl::Seconds(1);
-constexpr absl::Duration kTokenLimit = absl::Seconds(5);
-// Strangers may connect, too.
-constexpr size_t kMaxConnections = 4096;
+constexpr size_t kMaxStrangers = 16;
+// Connections and messages between two looks at everybody else.
+constexpr int kMaxAccepted = 8, kMaxTaken = 100;
+// That a launcher may open, strangers included, but for services: one that was cut off has two
+// connections for a while.
+constexpr int64_t kLauncherFiles = 128;
 // A service that does not read is told nothing more; it will be silent, too.
 constexpr int64_t kMaxUnsentBytes = 1 << 20;
 
@@ -35,14 +39,6 @@ absl::StatusOr<std::string> RandomToken() {
   if (::getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
     return ErrnoStatus("get", "random bytes");
   return absl::BytesToHexString(absl::string_view(bytes, sizeof bytes));
-}
-
-// In the same time wherever they differ.
-bool AreEqual(const std::string& a, const std::string& b) {
-  if (a.size() != b.size()) return false;
-  unsigned char difference = 0;
-  for (size_t i = 0; i < a.size(); ++i) difference |= static_cast<unsigned char>(a[i] ^ b[i]);
-  return difference == 0;
 }
 
 // Readable by this user only; other nodes do not see the name before what is in it.
@@ -58,35 +54,20 @@ absl::Status WritePrivately(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
-// Fills in the port. "::" hears IPv4, too.
-absl::StatusOr<UniqueFd> ListenAt(const std::string& address, ckpt::LauncherEndpoint& endpoint) {
-  ASSIGN_OR_RETURN(ckpt::SocketAddress bound, ckpt::ParseSocketAddress(address, 0));
-  UniqueFd fd(::socket(bound.get()->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int off = 0;
-  if (fd.valid()) ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-  if (!fd.valid() || ::bind(fd.get(), bound.get(), bound.size) != 0 ||
-      ::listen(fd.get(), SOMAXCONN) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
-    return ErrnoStatus("listen", "a port for the reports of checkpoint services");
-  }
-  // IPv6 has it in the same place.
-  endpoint.port = ntohs(reinterpret_cast<const sockaddr_in*>(&bound.storage)->sin_port);
-  return fd;
-}
-
-absl::StatusOr<UniqueFd> Listen(bool is_distributed, ckpt::LauncherEndpoint& endpoint) {
-  if (!is_distributed) return ListenAt("127.0.0.1", endpoint);
-  absl::StatusOr<UniqueFd> both = ListenAt("::", endpoint);
-  return both.ok() ? std::move(both) : ListenAt("0.0.0.0", endpoint);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
     const HealthServerOptions& options) {
   ckpt::LauncherEndpoint endpoint;
   ASSIGN_OR_RETURN(endpoint.token, RandomToken());
-  ASSIGN_OR_RETURN(UniqueFd listener, Listen(options.is_distributed, endpoint));
+  const absl::Status raised =
+      RaiseOpenFiles(kLauncherFiles + 2 * options.num_nodes, "the launcher");
+  if (!raised.ok()) LogWarning(raised.message());
+  absl::StatusOr<ListeningSocket> listener =
+      ListeningSocket::Open(options.is_distributed ? "::" : "127.0.0.1", 0);
+  if (!listener.ok() && options.is_distributed) listener = ListeningSocket::Open("0.0.0.0", 0);
+  RETURN_IF_ERROR(listener.status());
+  endpoint.port = listener->port();
   if (options.is_distributed) {
     for (const OwnAddress& own : OwnAddresses())
       if (own.is_for_others) endpoint.addresses.push_back(own.text);
@@ -97,11 +78,11 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
   RETURN_IF_ERROR(WritePrivately(ckpt::LauncherEndpointPath(options.run_dir, options.attempt),
                                  ckpt::SerializeLauncherEndpoint(endpoint)));
   return std::unique_ptr<HealthServer>(
-      new HealthServer(options, std::move(endpoint), std::move(listener)));
+      new HealthServer(options, std::move(endpoint), *std::move(listener)));
 }
 
 HealthServer::HealthServer(const HealthServerOptions& options, ckpt::LauncherEndpoint endpoint,
-                           UniqueFd listener)
+                           ListeningSocket listener)
     : options_(options),
       endpoint_(std::move(endpoint)),
       listener_(std::move(listener)),
@@ -137,85 +118,86 @@ void HealthServer::EndRanks(const std::string& reason) {
 }
 
 void HealthServer::Run() {
+  std::string said;
   for (bool is_last = false; !is_last;) {
     Wait();
+    std::string reason;
     {
       const MutexLock lock(&mutex_);
       is_last = stopping_;
+      reason = end_reason_;
     }
-    Accept();
     const absl::Time now = MonotonicNow();
-    const bool is_due = now - spoke_ >= kSpeakEvery;
+    HearStrangers(now);
+    const bool is_due = is_last || reason != said || now - spoke_ >= kSpeakEvery;
     if (is_due) spoke_ = now;
-    for (Service& service : services_) {
-      Serve(service);
-      if (!service.is_known && now - service.since > kTokenLimit)
-        service.fault = absl::UnavailableError("it did not show the token");
-      if (service.is_known && is_due && service.channel.unsent_bytes() < kMaxUnsentBytes)
-        service.fault.Update(
-            service.channel.Post({options_.run_id, options_.attempt, ckpt::Alive{}}));
-      Speak(service);
-    }
-    services_.remove_if([](const Service& service) { return !service.fault.ok(); });
+    said = reason;
+    ckpt::Message word{options_.run_id, options_.attempt, ckpt::Alive{}};
+    if (!reason.empty()) word.body = ckpt::EndRanks{reason};
+    services_.remove_if([&](Service& service) {
+      absl::Status status = Serve(service, now);
+      ckpt::Channel& channel = service.channel;
+      if (is_due)
+        status.Update(channel.unsent_bytes() < kMaxUnsentBytes ? channel.Post(word)
+                                                               : channel.Flush());
+      return !status.ok() || now - service.heard > options_.member_limit;
+    });
   }
 }
 
 void HealthServer::Wait() const {
-  std::vector<pollfd> items = {{listener_.get(), POLLIN, 0}};
-  for (const Service& service : services_) items.push_back({service.channel.fd(), POLLIN, 0});
+  std::vector<pollfd> items = {listener_.PollItem()};
+  for (const auto* peers : {&strangers_, &services_})
+    for (const Service& peer : *peers) items.push_back({peer.channel.fd(), POLLIN, 0});
   ::poll(items.data(), items.size(), kTickMs);
 }
 
-void HealthServer::Accept() {
-  while (services_.size() < kMaxConnections) {
-    UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) return;
-    services_.push_back({ckpt::Channel(std::move(fd)), MonotonicNow(), false, false, {}});
+// A service shows the token as soon as it is connected, so it is no stranger for long enough to be
+// pushed out, however many connect.
+void HealthServer::HearStrangers(absl::Time now) {
+  for (int i = 0; i < kMaxAccepted; ++i) {
+    UniqueFd fd = listener_.Accept();
+    if (!fd.valid()) break;
+    strangers_.push_back({ckpt::Channel(std::move(fd), ckpt::kMaxStrangerBytes), now});
   }
-}
-
-void HealthServer::Serve(Service& service) {
-  while (service.fault.ok()) {
-    const absl::StatusOr<std::optional<ckpt::Message>> message = service.channel.TryReceive();
-    if (!message.ok()) {
-      service.fault = message.status();
-    } else if (!message->has_value()) {
-      return;
+  std::list<Service> closed;  // at the end, when that was said
+  for (auto next = strangers_.begin(); next != strangers_.end();) {
+    const auto stranger = next++;
+    const absl::StatusOr<std::optional<ckpt::Message>> said = stranger->channel.TryReceive();
+    if (said.ok() && !said->has_value()) continue;
+    if (said.ok() && HasToken(**said)) {
+      stranger->channel.set_max_bytes(ckpt::kMaxMessageBytes);
+      services_.splice(services_.end(), strangers_, stranger);
     } else {
-      Take(service, **message);
+      closed.splice(closed.end(), strangers_, stranger);
     }
   }
+  const size_t most = listener_.is_pausing() ? 0 : kMaxStrangers;
+  while (strangers_.size() > most ||
+         (!strangers_.empty() && now - strangers_.front().heard > options_.stranger_limit))
+    closed.splice(closed.end(), strangers_, strangers_.begin());
+  if (!closed.empty() && !std::exchange(has_warned_, true))
+    LogWarning("closed a connection of somebody who does not know this start's token");
 }
 
-void HealthServer::Take(Service& service, const ckpt::Message& message) {
-  const bool is_ours = message.run_id == options_.run_id && message.attempt == options_.attempt;
-  if (!service.is_known) {
-    const auto* attach = std::get_if<ckpt::Attach>(&message.body);
-    service.is_known = is_ours && attach != nullptr && AreEqual(attach->token, endpoint_.token);
-    if (service.is_known) return;
-    service.fault = absl::PermissionDeniedError("wrong token");
-    if (!std::exchange(has_warned_, true))
-      LogWarning("closed a connection of somebody who does not know this start's token");
-    return;
-  }
-  const auto* report = std::get_if<ckpt::Report>(&message.body);
-  if (report == nullptr) return;
-  absl::StatusOr<liveness::NodeReport> parsed = liveness::ParseNodeReport(report->text);
-  service.fault.Update(parsed.status());
-  if (!parsed.ok()) return;
-  const MutexLock lock(&mutex_);
-  newest_[parsed->node] = *std::move(parsed);
+bool HealthServer::HasToken(const ckpt::Message& message) const {
+  const auto* attach = std::get_if<ckpt::Attach>(&message.body);
+  return message.run_id == options_.run_id && message.attempt == options_.attempt &&
+         attach != nullptr && IsSecret(attach->token, endpoint_.token);
 }
 
-void HealthServer::Speak(Service& service) {
-  const MutexLock lock(&mutex_);
-  if (!service.is_known || service.is_told || end_reason_.empty()) {
-    if (service.channel.has_unsent()) service.fault.Update(service.channel.Flush());
-    return;
+absl::Status HealthServer::Serve(Service& service, absl::Time now) {
+  for (int taken = 0; taken < kMaxTaken; ++taken) {
+    ASSIGN_OR_RETURN(const std::optional<ckpt::Message> message, service.channel.TryReceive());
+    if (!message) break;
+    service.heard = now;
+    const auto* report = std::get_if<ckpt::Report>(&message->body);
+    if (report == nullptr) continue;
+    ASSIGN_OR_RETURN(liveness::NodeReport parsed, liveness::ParseNodeReport(report->text));
+    const MutexLock lock(&mutex_);
+    newest_[parsed.node] = std::move(parsed);
   }
-  service.is_told = true;
-  service.fault.Update(
-      service.channel.Post({options_.run_id, options_.attempt, ckpt::EndRanks{end_reason_}}));
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::launcher

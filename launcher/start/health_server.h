@@ -16,7 +16,7 @@
 #include "ckpt/launcher_endpoint.h"
 #include "ckpt/protocol.h"
 #include "core/base/mutex.h"
-#include "core/base/unique_fd.h"
+#include "core/base/network_port.h"
 #include "core/liveness/node_report.h"
 
 namespace anyorder::launcher {
@@ -30,9 +30,17 @@ struct HealthServerOptions {
   // stopped and goes on later.
   bool is_distributed = false;
   absl::Duration silence_limit = absl::Minutes(1);
+  int64_t num_nodes = 1;
+  // Connections are closed that have not shown the token, or said nothing since, for so long.
+  absl::Duration stranger_limit = absl::Seconds(5);
+  absl::Duration member_limit = absl::Minutes(1);
 };
 
-// A thread of its own from construction to destruction. Thread-safe.
+// A thread of its own from construction to destruction, which takes at most a tenth of a second and
+// one round. Thread-safe.
+//
+// Everybody may connect. Who has not shown the token is a stranger: only the newest 16 are kept,
+// one message of 4 KiB at most is read of each, and none is sent to them.
 class HealthServer {
  public:
   // Listens, and writes where into the run directory (ckpt/launcher_endpoint.h).
@@ -53,29 +61,26 @@ class HealthServer {
  private:
   struct Service {
     ckpt::Channel channel;
-    absl::Time since;
-    bool is_known = false;  // has shown the token
-    bool is_told = false;   // to end its ranks
-    absl::Status fault;     // not OK: to be closed
+    absl::Time heard;  // last, or when it was accepted
   };
 
   HealthServer(const HealthServerOptions& options, ckpt::LauncherEndpoint endpoint,
-               UniqueFd listener);
+               ListeningSocket listener);
   void Run();
   void Wait() const;
-  void Accept();
-  void Serve(Service& service);
-  void Take(Service& service, const ckpt::Message& message);
-  void Speak(Service& service);
+  void HearStrangers(absl::Time now);
+  bool HasToken(const ckpt::Message& message) const;
+  absl::Status Serve(Service& service, absl::Time now);
 
   const HealthServerOptions options_;
   const ckpt::LauncherEndpoint endpoint_;
-  const UniqueFd listener_;
 
   // The thread's own.
-  std::list<Service> services_;
+  ListeningSocket listener_;
+  std::list<Service> strangers_;  // the oldest first
+  std::list<Service> services_;   // have shown the token
   absl::Time spoke_ = absl::InfinitePast();
-  bool has_warned_ = false;  // of a wrong token
+  bool has_warned_ = false;  // of strangers
 
   mutable Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -88,9 +88,9 @@ TEST(ChannelTest, GarbageIsRefused) {
     return out + text;
   };
   constexpr uint32_t kMagic = 0x4b434f41;
-  const auto send = [](const std::string& bytes) {
+  const auto send = [](const std::string& bytes, uint32_t max_bytes = kMaxMessageBytes) {
     const std::array<int, 2> ends = SocketPair();
-    Channel channel{UniqueFd(ends[1])};
+    Channel channel(UniqueFd(ends[1]), max_bytes);
     EXPECT_EQ(write(ends[0], bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
     close(ends[0]);
     return channel.Receive(Soon()).status();
@@ -98,6 +98,8 @@ TEST(ChannelTest, GarbageIsRefused) {
   EXPECT_TRUE(send(frame(kMagic, 10, crc, body)).ok());
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic + 1, 10, crc, body))));
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, kMaxMessageBytes + 1, crc, body))));
+  EXPECT_TRUE(send(frame(kMagic, 10, crc, body), 10).ok());
+  EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, 11, crc, ""), 10)));  // before it has come
   EXPECT_TRUE(absl::IsDataLoss(send(frame(kMagic, 10, crc + 1, body))));
   EXPECT_TRUE(absl::IsUnavailable(send(frame(kMagic, 11, crc, body))));  // never completed
   for (const std::string bad :
@@ -223,11 +225,11 @@ TEST(SocketTest, APathMayBeLongerThanAnAddress) {
   const std::string path = DefaultSocketPath(LongRunDirectory(directory), 3);
   ASSERT_GT(path.size(), sizeof(sockaddr_un::sun_path));
   EXPECT_TRUE(absl::IsUnavailable(ConnectChannel(path).status()));  // not there yet
-  const auto listener = ListenOn(path);
+  auto listener = ListenOn(path);
   ASSERT_TRUE(listener.ok()) << listener.status();
   EXPECT_TRUE(std::filesystem::is_socket(path));
   EXPECT_TRUE(ConnectChannel(path).ok());
-  EXPECT_TRUE(AcceptChannel(listener->get()).ok());
+  EXPECT_TRUE(AcceptChannel(*listener).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(ListenOn(path).status()));
   EXPECT_THAT(ListenOn(absl::StrCat(ParentPath(path), "/", std::string(200, 's'))).status(),
               Says("which no address holds"));
@@ -250,7 +252,7 @@ TEST(SocketTest, AStrangerNeitherReachesASocketNorStandsInForOne) {
   const TemporaryDirectory directory;
   ASSERT_EQ(chmod(directory.path().c_str(), 0777), 0);
   const std::string path = directory.path() + "/s/sock";
-  const auto listener = ListenOn(path);
+  auto listener = ListenOn(path);
   ASSERT_TRUE(listener.ok()) << listener.status();
   const auto connects = [&path] { return ConnectChannel(path).ok(); };
   EXPECT_FALSE(AsStranger(connects));
@@ -258,7 +260,7 @@ TEST(SocketTest, AStrangerNeitherReachesASocketNorStandsInForOne) {
   std::filesystem::permissions(ParentPath(path), std::filesystem::perms::all);
   std::filesystem::permissions(path, std::filesystem::perms::all);
   AsStranger(connects);
-  EXPECT_THAT(AcceptChannel(listener->get()).status(), Says("another user"));
+  EXPECT_THAT(AcceptChannel(*listener).status(), Says("another user"));
 
   const std::string bait = directory.path() + "/bait";
   const UniqueFd fake(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

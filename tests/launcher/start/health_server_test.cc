@@ -4,10 +4,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include <cerrno>
+#include <climits>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -21,8 +24,10 @@
 
 #include "ckpt/health_relay.h"
 #include "ckpt/rank_link.h"
+#include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
+#include "tests/launcher/accept_faults.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -30,6 +35,14 @@ namespace anyorder::launcher {
 namespace {
 
 using ::testing::HasSubstr;
+
+std::string Frame(const std::string& body, size_t claimed) {
+  const uint32_t words[] = {static_cast<uint32_t>(claimed),
+                            Crc32c(body.data(), static_cast<int64_t>(body.size()))};
+  std::string frame = "AOCK" + std::string(sizeof words, 0);
+  std::memcpy(frame.data() + 4, words, sizeof words);
+  return frame + body;
+}
 
 // A rank: a page, a link, and what it was told when it had to end.
 class Rank {
@@ -69,8 +82,43 @@ class HealthServerTest : public ::testing::Test {
 
   std::string path() const { return ckpt::LauncherEndpointPath(directory_.path(), 3); }
   std::string socket_path() const { return directory_.path() + "/s/socket"; }
-  std::unique_ptr<HealthServer> Listen(absl::Duration silence_limit = absl::Minutes(1)) {
-    return HealthServer::Start({directory_.path(), "run", 3, true, silence_limit}).value();
+  std::unique_ptr<HealthServer> Listen(HealthServerOptions options = {}) {
+    options.run_dir = directory_.path();
+    options.run_id = "run";
+    options.attempt = 3;
+    options.is_distributed = true;
+    return HealthServer::Start(options).value();
+  }
+  // Strangers are not closed for being slow.
+  std::unique_ptr<HealthServer> ListenPatiently() {
+    return Listen({.stranger_limit = absl::InfiniteDuration()});
+  }
+  std::vector<ckpt::Channel> Strangers(int number) const {
+    std::vector<ckpt::Channel> strangers;
+    for (int i = 0; i < number; ++i)
+      strangers.push_back(ckpt::ConnectToLauncher("127.0.0.1", Endpoint().port, kPatience).value());
+    return strangers;
+  }
+  static void Send(const ckpt::Channel& stranger, absl::string_view bytes) {
+    EXPECT_EQ(::send(stranger.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+  }
+  static ckpt::Channel Accept(ListeningSocket& listener) {
+    UniqueFd fd = listener.Accept();
+    for (const absl::Time soon = MonotonicNow() + kPatience; !fd.valid() && MonotonicNow() < soon;
+         fd = listener.Accept())
+      absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(fd.valid());
+    return ckpt::Channel(std::move(fd));
+  }
+  // Is cut off before anything is said to it.
+  static bool IsCutOff(ckpt::Channel& stranger) {
+    return absl::IsUnavailable(stranger.Receive(MonotonicNow() + kPatience).status());
+  }
+  // That many reports, from now on, are heard.
+  static void ExpectHeard(const HealthServer& server, int number = 3) {
+    for (absl::Time last = MonotonicNow(); number > 0; --number)
+      last = Await(server, [last](const auto& node) { return node.now > last; }).now;
   }
   ckpt::LauncherEndpoint Endpoint(const std::string& address = "127.0.0.1") const {
     ckpt::LauncherEndpoint endpoint =
@@ -85,7 +133,7 @@ class HealthServerTest : public ::testing::Test {
   // Hands connections of ranks to the relay, as the service does, until `is_done`.
   void ServeUntil(ckpt::HealthRelay& relay, const std::function<bool()>& is_done) {
     while (!is_done()) {
-      absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_.get());
+      absl::StatusOr<ckpt::Channel> channel = ckpt::AcceptChannel(listener_);
       if (channel.ok()) {
         ckpt::Message message = channel->Receive(MonotonicNow() + kPatience).value();
         relay.Adopt(*std::move(channel), std::move(std::get<ckpt::Watch>(message.body).fd));
@@ -104,7 +152,7 @@ class HealthServerTest : public ::testing::Test {
   }
 
   const TemporaryDirectory directory_;
-  UniqueFd listener_ = ckpt::ListenOn(socket_path()).value();
+  ListeningSocket listener_ = ckpt::ListenOn(socket_path()).value();
 };
 
 TEST_F(HealthServerTest, TheLauncherLearnsWhatRanksDoAndHowTheyLeave) {
@@ -155,25 +203,33 @@ TEST_F(HealthServerTest, AHostMayHaveIPv6Only) {
 // A launcher that loses its connections, by an end that is seen and by one that is not.
 TEST_F(HealthServerTest, AServiceThatIsCutOffComesBack) {
   ckpt::LauncherEndpoint endpoint{{"127.0.0.1"}, 0, "token", absl::InfiniteDuration()};
-  ckpt::SocketAddress address = ckpt::ParseSocketAddress("127.0.0.1", 0).value();
-  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  auto* const bound = reinterpret_cast<sockaddr*>(&address.storage);
-  ASSERT_EQ(::bind(listener.get(), bound, address.size), 0);
-  ASSERT_EQ(::listen(listener.get(), 1), 0);
-  ASSERT_EQ(::getsockname(listener.get(), bound, &address.size), 0);
-  endpoint.port = ntohs(reinterpret_cast<const sockaddr_in*>(bound)->sin_port);
+  ListeningSocket listener = ListeningSocket::Open("127.0.0.1", 0).value();
+  endpoint.port = listener.port();
   ckpt::HealthRelay relay(
       {"run", 3, 1, endpoint, absl::Milliseconds(5), /*reconnect_after=*/absl::Milliseconds(100)});
   std::vector<ckpt::Channel> silent;  // stay open
   for (const bool is_closed : {true, false, true}) {
-    ckpt::Channel channel(
-        UniqueFd(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)));
+    ckpt::Channel channel = Accept(listener);
     const absl::Time soon = MonotonicNow() + kPatience;
     const ckpt::Message first = channel.Receive(soon).value();
     EXPECT_EQ(std::get<ckpt::Attach>(first.body).token, "token");
     const ckpt::Message second = channel.Receive(soon).value();
     EXPECT_TRUE(std::holds_alternative<ckpt::Report>(second.body));
     if (!is_closed) silent.push_back(std::move(channel));
+  }
+}
+
+// Who listens there when the launcher is gone may be anybody.
+TEST_F(HealthServerTest, AServiceReadsNoLongFrames) {
+  ListeningSocket listener = ListeningSocket::Open("127.0.0.1", 0).value();
+  const ckpt::LauncherEndpoint endpoint{
+      {"127.0.0.1"}, listener.port(), "token", absl::InfiniteDuration()};
+  ckpt::HealthRelay relay({"run", 3, 1, endpoint, absl::Milliseconds(5),
+                           /*reconnect_after=*/absl::InfiniteDuration()});
+  std::vector<ckpt::Channel> channels;
+  for (const uint32_t claimed : {ckpt::kMaxLauncherBytes + 1, UINT_MAX, 0u}) {
+    channels.push_back(Accept(listener));
+    Send(channels.back(), Frame("", claimed));
   }
 }
 
@@ -207,7 +263,7 @@ TEST_F(HealthServerTest, TheEndOfAStartEndsItsRanksWhereverTheyAre) {
 }
 
 TEST_F(HealthServerTest, RanksThatAreCutOffFromTheirLauncherEnd) {
-  const auto server = Listen(absl::Milliseconds(300));
+  const auto server = Listen({.silence_limit = absl::Milliseconds(300)});
   ckpt::LauncherEndpoint nowhere = Endpoint();
   nowhere.port = 1;
   const auto relay = Relay(nowhere);
@@ -234,12 +290,110 @@ TEST_F(HealthServerTest, WhoDoesNotKnowTheTokenIsNotHeard) {
               HasSubstr("does not know this start's token"));
 }
 
+TEST_F(HealthServerTest, NoMoreThan4KiBAreReadOfWhoHasNotShownTheToken) {
+  const auto server = ListenPatiently();
+  const std::string attach = ckpt::SerializeMessage({"run", 3, ckpt::Attach{Endpoint().token}});
+  auto strangers = Strangers(6);
+  // With the token itself, one byte too long; the claim of a long frame, of which nothing comes.
+  const std::string most = attach + std::string(ckpt::kMaxStrangerBytes - attach.size(), ' ');
+  Send(strangers[0], Frame(most + " ", most.size() + 1));
+  Send(strangers[1], Frame("", most.size() + 1));
+  Send(strangers[2], Frame("", UINT_MAX));
+  Send(strangers[3], "GET / HTTP/1.1\r\n");
+  Send(strangers[4], Frame(std::string(most.size(), '['), most.size()));
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(IsCutOff(strangers[i]));
+  Send(strangers[5], Frame(most, most.size()));
+  EXPECT_TRUE(strangers[5].Receive(MonotonicNow() + kPatience).ok());
+  // From here on its messages may be longer.
+  liveness::NodeReport report;
+  report.node = 1;
+  report.host = std::string(2 * ckpt::kMaxStrangerBytes, 'h');
+  const absl::Time soon = MonotonicNow() + kPatience;
+  EXPECT_TRUE(strangers[5].Send({"run", 3, ckpt::Report{SerializeNodeReport(report)}}, soon).ok());
+  EXPECT_EQ(Await(*server, [](const auto&) { return true; }).host, report.host);
+}
+
+TEST_F(HealthServerTest, StrangersPushOutEachOtherAndNoService) {
+  auto server = ListenPatiently();
+  const auto relay = Relay(Endpoint());
+  ExpectHeard(*server, 1);
+  // They say nothing, or begin a frame.
+  std::vector<ckpt::Channel> strangers = Strangers(16);
+  for (ckpt::Channel& stranger : strangers) Send(stranger, "AOCK\x10");
+  for (ckpt::Channel& late : Strangers(200)) strangers.push_back(std::move(late));
+  const std::vector<ckpt::Channel> newest = Strangers(16);
+  for (ckpt::Channel& stranger : strangers) ASSERT_TRUE(IsCutOff(stranger));
+  // The newest of them may stay, which is no reason not to hear a new service.
+  const auto again = Relay(Endpoint());
+  again->SetServing();
+  Await(*server, [](const auto& node) { return node.is_serving; });
+  ExpectHeard(*server);
+  char byte = 0;
+  EXPECT_EQ(::recv(newest.back().fd(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  server.reset();
+}
+
+TEST_F(HealthServerTest, WhoIsSilentForTooLongIsCutOff) {
+  const auto server =
+      Listen({.stranger_limit = absl::Milliseconds(20), .member_limit = absl::Milliseconds(50)});
+  auto peers = Strangers(3);
+  Send(peers[1], "AOCK\x10");
+  const absl::Time soon = MonotonicNow() + kPatience;
+  ASSERT_TRUE(peers[2].Send({"run", 3, ckpt::Attach{Endpoint().token}}, soon).ok());
+  ASSERT_TRUE(IsCutOff(peers[0]));
+  ASSERT_TRUE(IsCutOff(peers[1]));
+  absl::StatusOr<ckpt::Message> said = peers[2].Receive(soon);
+  while (said.ok()) said = peers[2].Receive(soon);
+  EXPECT_TRUE(absl::IsUnavailable(said.status()));
+}
+
+TEST_F(HealthServerTest, ALackOfDescriptorsIsWaitedFor) {
+  const auto server = HealthServer::Start({.run_dir = directory_.path(),
+                                           .run_id = "run",
+                                           .attempt = 3,
+                                           .stranger_limit = absl::InfiniteDuration()})
+                          .value();
+  const auto relay = Relay(Endpoint());
+  ExpectHeard(*server, 1);
+  auto idle = Strangers(2);
+  ExpectHeard(*server);  // so they are accepted
+  ::testing::internal::CaptureStderr();
+  const absl::Time began = MonotonicNow();
+  accept_fault = EMFILE;
+  num_accept_faults = INT_MAX;
+  idle.push_back(std::move(Strangers(1)[0]));
+  while (MonotonicNow() - began < absl::Milliseconds(300)) ExpectHeard(*server);
+  // Those who could wait for ever give theirs back.
+  ASSERT_TRUE(IsCutOff(idle[0]));
+  ASSERT_TRUE(IsCutOff(idle[1]));
+  const int calls = INT_MAX - num_accept_faults.exchange(0);
+  EXPECT_LE(calls, (MonotonicNow() - began) / absl::Milliseconds(100) + 1);
+  ASSERT_TRUE(
+      idle[2].Send({"run", 3, ckpt::Attach{Endpoint().token}}, MonotonicNow() + kPatience).ok());
+  EXPECT_TRUE(idle[2].Receive(MonotonicNow() + kPatience).ok());
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              HasSubstr("cannot accept connections: Too many open files"));
+}
+
+TEST_F(HealthServerTest, HasDescriptorsForAllNodesWhereItMay) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit few = {100, before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto server = Listen({.num_nodes = 50});
+  rlimit raised{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &raised), 0);
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(raised.rlim_cur, 228u);
+}
+
 TEST_F(HealthServerTest, ARankWhoseServiceIsGoneEnds) {
   auto relay = Relay({{"127.0.0.1"}, 1, "x", absl::InfiniteDuration()});
   Rank rank(socket_path(), 1, absl::Milliseconds(500));
   ServeUntil(*relay, [&] { return relay->num_ranks() == 1; });
   EXPECT_FALSE(rank.has_ended());
-  listener_ = UniqueFd();
+  listener_ = ListeningSocket();
   relay.reset();
   EXPECT_THAT(rank.WhyEnded(), HasSubstr("its checkpoint service has been gone"));
 }
