@@ -3,6 +3,7 @@ fault_cases.py BIN_DIR WORK_DIR SHIM CASE; `prepare` first makes the dataset tha
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import pathlib
 import re
@@ -392,6 +393,67 @@ def stalled_files(bench):
     bench.stop(launch)
     require(len(bench.ledger("start")) == 1 and "killing" not in bench.text(), bench.text())
     bench.require_audit()
+
+
+# --- Strangers ------------------------------------------------------------------------------------
+
+NOBODY = 65534
+# Connects again and again, from several threads: says nothing, sends half a frame, a frame of the
+# greatest length (its checksum is right, to read it takes 820 MiB), another protocol; leaves by a
+# reset.
+STRANGER = r"""
+import collections, itertools, socket, struct, sys, threading, time
+address = ("127.0.0.1", int(sys.argv[1]))
+deepest = b"AOCK" + struct.pack("<II", 16 << 20, 0xb0036f73) + b"[" * (16 << 20)
+held = collections.deque(maxlen=300)
+def disturb():
+    for words in itertools.cycle([b"", b"AOCK\x10", deepest, b"GET / HTTP/1.1\r\n\r\n", None]):
+        time.sleep(0.005)
+        try:
+            held.append(socket.create_connection(address))
+            if words is None:
+                held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                held[-1].close()
+            else:
+                held[-1].sendall(words)
+        except OSError:
+            pass
+for _ in range(8):
+    threading.Thread(target=disturb).start()
+"""
+
+
+@case
+def strangers(bench):
+    """Another user connects to the launcher's port for as long as a run lasts: its launcher, which
+    has few descriptors, keeps most of them and its memory, and the run ends in one start and in the
+    state of one that nobody disturbed."""
+    settings = ["train.steps=1000", "checkpoint.every=100", "health.contact_timeout_seconds=8"]
+    reference = bench.launch(settings, log=bench.directory / "reference.log")
+    undisturbed, bench.run = bench.run, bench.directory / "disturbed"
+    launch = bench.launch(settings, before=["prlimit", "--nofile=256:256"])
+    endpoint, launcher = bench.run / ".launch/health-1", pathlib.Path("/proc/%d" % launch.pid)
+    await_true(lambda: launch.poll() is not None or endpoint.exists(), "a port")
+    other = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    port = str(json.loads(endpoint.read_text())["port"])
+    most_files = most_kib = 0
+    with subprocess.Popen(["python3", "-c", STRANGER, port], cwd="/", stderr=subprocess.DEVNULL, **other) as stranger:
+        while launch.poll() is None:
+            with contextlib.suppress(OSError, AttributeError):
+                most_files = max(most_files, len(list((launcher / "fd").iterdir())))
+                most_kib = int(re.search(r"VmHWM:\s+(\d+)", (launcher / "status").read_text()).group(1))
+            require(stranger.poll() is None, "the strangers left")
+            time.sleep(0.02)
+        stranger.kill()
+    bench.await_end(launch, 0)
+    require(most_files < 100 and most_kib < 256 << 10, "the launcher had %d files open and %d KiB" % (most_files, most_kib))
+    said = bench.log.read_text()
+    require(len(bench.ledger("start")) == 1 and "killing" not in said, said)
+    require("somebody who does not know this start's token" in said, "no stranger came")
+    bench.require_audit()
+    require(reference.wait(PATIENCE_S) == 0, bench.text(bench.directory / "reference.log"))
+    states = {bench.programs.state_digest(run, 1000) for run in (bench.run, undisturbed)}
+    require(len(states) == 1, "the run ends in another state than the undisturbed one")
 
 
 def main():
