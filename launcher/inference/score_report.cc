@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 
 #include "absl/strings/match.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
 #include "core/metrics/label_scores.h"
@@ -99,7 +99,7 @@ void AddAccuracyOf(const std::string& part, const Gold& gold, const Labels& labe
 
 std::vector<Metric> LabelMetrics(const Gold& gold, const Labels& labels) {
   const data::OfficialTask& task = data::OfficialTaskOrNone(gold.task);
-  const std::string file = std::filesystem::path(gold.path).filename().string();
+  const std::string file = PlaceName(gold.path);
   const Metric accuracy = {"accuracy", metrics::Accuracy(labels.gold, labels.predicted)};
   const auto matthews = [&]() -> Metric {
     return {"matthews_correlation", metrics::MatthewsCorrelation(labels.gold, labels.predicted)};

@@ -16,6 +16,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/metrics/ranking.h"
@@ -33,7 +34,7 @@ constexpr char kOption[] = "--write-submission";
 absl::StatusOr<std::string> GlueName(const data::OfficialTask& task, const std::string& input) {
   const std::string& name = task.submission_name;
   if (!task.has_matched_files) return absl::StrCat(name, ".tsv");
-  const std::string file = fs::path(input).filename().string();
+  const std::string file = PlaceName(input);
   if (absl::StrContains(file, "mismatched")) return absl::StrCat(name, "-mm.tsv");
   if (absl::StrContains(file, "matched")) return absl::StrCat(name, "-m.tsv");
   return InvalidArgument("the name of '", input,

@@ -14,8 +14,8 @@
 
 #include "ckpt/layout.h"
 #include "ckpt/reader.h"
-#include "core/base/file_system.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
@@ -181,7 +181,7 @@ absl::Status Inspect(const InspectOptions& options) {
     return InspectRun(options);
   } else if (IsModelDirectory(options.path)) {
     json = DescribeModelDirectory(options.path, options.verify, options.json);
-  } else if (ckpt::ParseStepName(BaseName(options.path)) && Has(options.path, ".")) {
+  } else if (ckpt::ParseStepName(PlaceName(options.path)) && Has(options.path, ".")) {
     // It was a checkpoint: what is named must be good, and is not silently something else.
     json = WithNextStep(DataLoss("checkpoint '", options.path, "' has no ", ckpt::kManifestName));
   }

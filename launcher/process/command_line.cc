@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/train/run/config_keys.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/display_width.h"
@@ -363,9 +364,7 @@ std::string WhyNotFor(PathUse use, const fs::path& path) {
 // As a person compares them: runs/a, runs/a/ and ./runs/a are one.
 fs::path ComparablePath(const std::string& path) {
   std::error_code error;
-  const fs::path absolute = fs::absolute(path, error);
-  const fs::path whole = absolute.lexically_normal();
-  return whole.has_filename() ? whole : whole.parent_path();
+  return fs::absolute(NamedPath(path), error).lexically_normal();
 }
 
 void UseHelpFormatter(CLI::App& app, const std::shared_ptr<CLI::FormatterBase>& formatter) {

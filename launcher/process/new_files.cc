@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/file_system.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {
@@ -88,10 +89,12 @@ ScratchFolder::~ScratchFolder() {
   if (!path_.empty()) fs::remove_all(path_, ignored);
 }
 
-absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& given, const std::string& option) {
-  const fs::path output = given.lexically_normal();
+absl::Status RefuseUnlessAbsentOrEmpty(const fs::path& output, const std::string& option) {
   if (output.empty()) return InvalidArgument(option, " is empty; name a directory");
   std::error_code error;
+  // A shell in it would go on to show the old one, without what was made.
+  if (fs::equivalent(output, ".", error))
+    return AlreadyExists(option, " '", output.string(), "' is the current directory; name another");
   if (!fs::exists(output, error) ||
       (fs::is_directory(output, error) && fs::is_empty(output, error)))
     return absl::OkStatus();
@@ -120,10 +123,8 @@ absl::Status MakeDirectories(const std::string& path) {
 absl::StatusOr<NewDirectory> NewDirectory::Create(const std::string& output,
                                                   const std::string& option) {
   NewDirectory directory;
-  directory.output_ = fs::path(output).lexically_normal();
-  if (!directory.output_.has_filename())
-    directory.output_ = directory.output_.parent_path();  // "dir/"
-  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(directory.output_, option));
+  RETURN_IF_ERROR(RefuseUnlessAbsentOrEmpty(output, option));
+  directory.output_ = NamedPath(output);
   const fs::path parent = directory.output_.parent_path();
   if (!parent.empty()) RETURN_IF_ERROR(MakeDirectories(parent.string()));
   // A new name: what an earlier start or the user left next to `output` stays.
@@ -149,8 +150,7 @@ absl::Status NewDirectory::Publish() {
   fs::rename(temporary_, output_, error);  // replaces an empty directory
   if (error) return ErrnoStatus("rename", output_.string(), error.value());
   temporary_.clear();
-  const std::string parent = output_.has_parent_path() ? output_.parent_path().string() : ".";
-  return FileSystem::Posix()->SyncDirectory(parent);
+  return FileSystem::Posix()->SyncDirectory(ParentPath(output_.string()));
 }
 
 void KeepFilesPrivate() {

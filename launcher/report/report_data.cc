@@ -2,16 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -75,11 +74,7 @@ class RunReader {
 
   absl::Status ReadIdentity() {
     RETURN_IF_ERROR(CheckIsRun(run_.run_dir));
-    std::error_code error;
-    std::filesystem::path place = std::filesystem::absolute(run_.run_dir, error);
-    place = place.lexically_normal();
-    if (!place.has_filename()) place = place.parent_path();
-    run_.name = place.filename().string();
+    run_.name = PlaceName(run_.run_dir);
     ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
     ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
     ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));

@@ -8,6 +8,7 @@
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/train/state/resume.h"
@@ -65,7 +66,7 @@ ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) 
   // run itself.
   const ImportedRun base(config.train.init_from);
   if (base.exists()) return base;
-  const std::filesystem::path checkpoint(config.train.init_from);
+  const std::filesystem::path checkpoint(NamedPath(config.train.init_from));
   return ImportedRun(checkpoint.parent_path().parent_path().string());
 }
 

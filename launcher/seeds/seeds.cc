@@ -23,6 +23,7 @@
 #include "absl/time/time.h"
 
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
@@ -78,7 +79,7 @@ std::vector<int64_t> FindSeeds(const std::string& run_dir) {
 }
 
 absl::Status SettleSeeds(SeedsOptions& options) {
-  while (options.run_dir.size() > 1 && options.run_dir.back() == '/') options.run_dir.pop_back();
+  options.run_dir = NamedPath(options.run_dir);
   if (options.seeds.empty()) options.seeds = FindSeeds(options.run_dir);
   if (options.seeds.empty()) {
     return InvalidArgument("there is no run '", options.run_dir, kSeedSuffix,

@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <filesystem>
 #include <functional>
 #include <future>
 #include <iterator>
@@ -25,6 +24,7 @@
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "launcher/process/new_files.h"
@@ -116,7 +116,7 @@ class QueueServer final : public HttpServer {
   QueueServer(const HttpOptions& options, const ModelFacts& facts, RequestQueue& queue)
       : options_(options),
         facts_(facts),
-        model_(std::filesystem::absolute(facts.run_dir).lexically_normal().filename()),
+        model_(ParseJson(JsonText(PlaceName(facts.run_dir))).value_or("model")),
         queue_(queue),
         address_(options.address) {}
   ~QueueServer() override { Stop(); }

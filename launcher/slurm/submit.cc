@@ -25,6 +25,7 @@
 #include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/base/whole_file.h"
@@ -256,7 +257,7 @@ absl::Status Submission::CheckJobs() {
 
 std::vector<SbatchOption> Submission::OurOptions() const {
   std::vector<SbatchOption> ours = {
-      OurOption("--job-name", "anyorder-" + fs::path(run_dir_).filename().string(), ""),
+      OurOption("--job-name", "anyorder-" + PlaceName(run_dir_), ""),
       OurOption("--nodes", absl::StrCat(options_.nodes), ""),
       OurOption("--ntasks-per-node", absl::StrCat(options_.ranks_per_node), "Ranks on each node:")};
   const auto add_number = [&ours](const std::string& name, const std::optional<int64_t>& value) {

@@ -131,7 +131,8 @@ prep --input prompts.txt --output @
 launch @ --config $here/tiny.toml --set data.shards=$shards
 submit @ --config $here/tiny.toml --set data.shards=$shards --dry-run
 END
-  ;;
+  # A new directory in its place would leave the shell in the old one.
+  cd empty && expect_refused_in_a_line 64 "'.' is the current directory; name another" "$anyorder" export "$run" --output . ;;
 
 steps)
   # A step that no checkpoint has, and a run whose dataset is gone.

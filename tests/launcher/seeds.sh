@@ -39,6 +39,7 @@ case $3 in
 table)
   refused() { expect_refused_in_a_line 64 "$1" seeds "${@:2}"; }
   refused "there is no run '.*/run-seedN'; name seeds with --seeds" "${config[@]}"
+  expect_refused_in_a_line 64 "there is no run '$name/run-seedN'" "$anyorder" seeds $name/run/. --config "$here/tiny.toml"
   refused "eval.every is 0: runs are compared by their evaluations" "${config[@]}" --seeds 1,2
   refused "--seeds names 2 twice" "${config[@]}" "${held_out[@]}" --seeds 2,1,2
   refused "--set train.seed = 5 is of one run" "${config[@]}" "${held_out[@]}" --seeds 2 --set "train.seed = 5"

@@ -96,6 +96,10 @@ script)
   check_script out
   has "^mpi=mpirun" out; has "names no pmix" out
   has "^# sbatch --parsable $work/run/slurm/train.sbatch" out
+  for path in run/ run/. new/../run/; do
+    "$bin/anyorder" submit $path --config "$here/tiny.toml" --set data.shards="$shards" --dry-run >out 2>err || fail "submit $path: $(cat err)"
+    has "^#SBATCH --job-name=anyorder-run$" out
+  done
   [ ! -e run ] || fail "a dry run wrote something"
   [ "$(grep -c sbatch fake/calls)" -eq "$(grep -c sbatch calls.before)" ] || fail "a dry run submitted something" ;;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "ckpt/layout.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/training_state.h"
@@ -170,7 +171,8 @@ std::string NoteOfBest(const ckpt::Checkpoint& newest) {
   const BestEvaluationState& best = saved->best_evaluation;
   if (best.step < 0 || best.step == newest.step()) return "";
   const std::filesystem::path path =
-      std::filesystem::path(newest.directory()).parent_path() / ckpt::StepName(best.step);
+      std::filesystem::path(NamedPath(newest.directory())).parent_path() /
+      ckpt::StepName(best.step);
   std::error_code error;
   return absl::StrCat("step ", newest.step(), ", the newest, is taken; the best ", best.metric,
                       ", ", LossText(best.value), ", was after step ", best.step, ": ",

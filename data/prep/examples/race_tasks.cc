@@ -11,7 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
+#include "core/base/file_system.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 
@@ -112,7 +114,7 @@ absl::Status ReadRace(OfficialReading& reading) {
   ASSIGN_OR_RETURN(const std::vector<InputFile> files, reading.TextFiles({reading.path()}));
   std::set<std::string> splits;
   for (const InputFile& file : files) {
-    const fs::path folder = fs::absolute(file.path).lexically_normal().parent_path();
+    const fs::path folder = NamedPath(ParentPath(file.path));
     const std::string level = folder.filename().string();
     if (level != "middle" && level != "high") {
       return DataLoss(file.path, ": the file is in the folder '", level,

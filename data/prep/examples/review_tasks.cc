@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "data/prep/examples/official_tasks.h"
 
@@ -65,8 +66,7 @@ absl::Status ReadFolder(const std::string& path, const Folder& folder, OfficialR
 
 absl::Status ReadImdb(OfficialReading& reading) {
   std::error_code ignored;
-  fs::path path = fs::path(reading.path()).lexically_normal();
-  if (!path.has_filename()) path = path.parent_path();
+  const fs::path path = NamedPath(reading.path());
   if (path.filename() == kUnlabelled.name) return ReadFolder(path, kUnlabelled, reading);
   for (const Folder& folder : kLabelled) {
     if (fs::is_directory(path / folder.name, ignored)) continue;
