@@ -2,8 +2,11 @@
 
 #include <arpa/inet.h>
 #include <httplib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <regex>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -16,6 +19,7 @@
 #include "core/base/network_port.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "launcher/process/child_process.h"
 #include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
@@ -67,11 +71,14 @@ std::string HostOf(absl::string_view authority) {
   return std::string(authority.substr(0, authority.find(':')));
 }
 
+bool IsGet(absl::string_view method) { return method == "GET" || method == "HEAD"; }
+
 HttpFault CheckPath(const httplib::Request& head) {
   for (const HttpPath& path : kHttpPaths) {
     if (head.path != path.path) continue;
-    if (head.method == path.method) return {};
-    return {405, absl::StrCat(head.path, " takes ", path.method, ", not ", head.method)};
+    const std::string methods = absl::StrCat(path.method, IsGet(path.method) ? ", HEAD" : "");
+    if (head.method == path.method || (IsGet(path.method) && IsGet(head.method))) return {};
+    return {405, absl::StrCat(head.path, " takes ", methods, ", not ", head.method), methods};
   }
   return {404,
           absl::StrCat("there is no such path; ",
@@ -80,18 +87,28 @@ HttpFault CheckPath(const httplib::Request& head) {
                        }))};
 }
 
-// Browsers send the page's own address with what a page asks.
-bool IsOwnOrigin(const httplib::Request& head) {
+// Browsers send the page's own address with what a page asks. A proxy may have changed the host.
+bool IsOwnOrigin(const httplib::Request& head, const GuardOptions& options) {
   const std::string origin = head.get_header_value("Origin");
   const std::string host = head.get_header_value("Host");
-  return origin == "http://" + host || origin == "https://" + host;
+  return origin == "http://" + host || origin == "https://" + host ||
+         (!origin.empty() && origin == options.public_address.origin);
 }
 
 HttpFault CheckSender(const httplib::Request& head, const GuardOptions& options) {
-  if (options.is_loopback && !IsLoopbackHost(HostOf(head.get_header_value("Host"))))
-    return {421, "this server is asked by the names localhost and 127.0.0.1 only (header Host)"};
-  if (head.has_header("Origin") && !IsOwnOrigin(head))
-    return {403, "pages of another origin may not ask this server (header Origin)"};
+  const std::string host = HostOf(head.get_header_value("Host"));
+  const bool is_public = absl::EqualsIgnoreCase(host, options.public_address.host);
+  if (options.is_loopback && !IsLoopbackHost(host) && (!is_public || host.empty())) {
+    return {421,
+            "this server is asked by the names localhost, 127.0.0.1 and that of --public-url only "
+            "(header Host)"};
+  }
+  const bool is_listed = !ListedOrigin(head, options).empty();
+  if (head.has_header("Origin") && !is_listed && !IsOwnOrigin(head, options))
+    return {403, "pages of this origin may not ask (header Origin); --cors ORIGIN lets them"};
+  // A browser's question, which shows no token.
+  if (is_listed && head.method == "OPTIONS" && head.has_header("Access-Control-Request-Method"))
+    return {204};
   if (HasToken(head, options)) return {};
   for (const HttpPath& path : kHttpPaths)
     if (path.is_open && head.path == path.path) return {};
@@ -101,7 +118,7 @@ HttpFault CheckSender(const httplib::Request& head, const GuardOptions& options)
 HttpFault CheckBody(const httplib::Request& head, const GuardOptions& options) {
   if (head.has_header("Transfer-Encoding"))
     return {411, "send the body at once, with Content-Length and without Transfer-Encoding"};
-  if (head.method == "GET") return {};
+  if (IsGet(head.method)) return {};
   const std::string length = head.get_header_value("Content-Length");
   int64_t bytes = 0;
   if (!std::all_of(length.begin(), length.end(), absl::ascii_isdigit) || length.empty())
@@ -151,8 +168,26 @@ absl::StatusOr<ListenAddress> ParseListenAddress(const std::string& text) {
   return address;
 }
 
+absl::StatusOr<WebAddress> ParseWebAddress(const std::string& text) {
+  // Scheme and host, and a path without /v1, which clients add.
+  static const std::regex kForm(R"((\w[\w+.-]*://([^\s/?#@*,]+))((?:/[^\s/?#]+)*?)(?:/v1)?/*)");
+  std::smatch part;
+  if (!std::regex_match(text, part, kForm))
+    return InvalidArgument("'", text, "' is no SCHEME://HOST[:PORT], such as https://app.example");
+  const std::string origin = absl::AsciiStrToLower(part.str(1));
+  const bool is_https = absl::StartsWith(origin, "https:");
+  return WebAddress{std::string(absl::StripSuffix(origin, is_https ? ":443" : ":80")),
+                    HostOf(absl::AsciiStrToLower(part.str(2))), part.str(3)};
+}
+
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  struct stat info {};
+  // As ssh has it: which group may read is another owner's to decide.
+  if (::stat(path.c_str(), &info) == 0 &&
+      (info.st_mode & (info.st_uid == ::geteuid() ? 077 : 07)) != 0)
+    return FailedPrecondition(path, ": other users may read or change this file; run: chmod 600 ",
+                              ShellQuote(path));
   const std::string token(absl::StripAsciiWhitespace(text.substr(0, text.find('\n'))));
   if (token.size() < kLeastTokenBytes ||
       !std::all_of(token.begin(), token.end(),
@@ -164,8 +199,7 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
 }
 
 HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options) {
-  for (const char* name : {"Host", "Origin", "Authorization", "Content-Type", "Content-Length",
-                           "Content-Encoding", "Transfer-Encoding", kConnectionHeader})
+  for (const char* name : kReadHeaders)
     if (head.get_header_value_count(name) > 1)
       return {400, "a header came twice that may come once"};
   // Before anything that tells what is here.
@@ -174,11 +208,20 @@ HttpFault CheckHead(const httplib::Request& head, const GuardOptions& options) {
   return CheckBody(head, options);
 }
 
+std::string ListedOrigin(const httplib::Request& head, const GuardOptions& options) {
+  const std::string origin = head.get_header_value("Origin");
+  for (const std::string& listed : options.origins)
+    if (!origin.empty() && (listed == "*" || listed == origin)) return listed;
+  return "";
+}
+
 bool HasToken(const httplib::Request& head, const GuardOptions& options) {
   if (options.token.empty()) return true;
   const std::string authorization = head.get_header_value("Authorization");
-  absl::string_view said = authorization;
-  return absl::ConsumePrefix(&said, "Bearer ") && IsSecret(said, options.token);
+  const absl::string_view said = authorization;
+  constexpr absl::string_view kScheme = "Bearer ";  // in any case: RFC 9110, section 11.1
+  return absl::StartsWithIgnoreCase(said, kScheme) &&
+         IsSecret(absl::StripLeadingAsciiWhitespace(said.substr(kScheme.size())), options.token);
 }
 
 int HttpStatus(const absl::Status& status) {

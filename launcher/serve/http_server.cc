@@ -1,10 +1,12 @@
 #include "launcher/serve/http_server.h"
 
 #include <httplib.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -92,8 +94,21 @@ absl::Status CheckThreads(int64_t count) {
   return status;
 }
 
+// What regular expressions of the library recurse in: the system's default is 2 MiB where the limit
+// of stacks is `unlimited`, and less where it is low or the C library another.
+void RaiseThreadStacks() {
+  pthread_attr_t defaults;
+  size_t bytes = 0;
+  if (::pthread_getattr_default_np(&defaults) != 0) return;
+  ::pthread_attr_getstacksize(&defaults, &bytes);
+  ::pthread_attr_setstacksize(&defaults, std::max<size_t>(bytes, 16 << 20));
+  ::pthread_setattr_default_np(&defaults);
+  ::pthread_attr_destroy(&defaults);
+}
+
 GuardOptions GuardOf(const HttpOptions& options) {
-  return {options.token, options.address.is_loopback(), options.max_body_bytes};
+  return {options.token, options.address.is_loopback(), options.max_body_bytes, options.origins,
+          options.public_address};
 }
 
 void SendJson(HttpResponse& response, int status, const OrderedJson& json) {
@@ -125,6 +140,7 @@ class QueueServer final : public HttpServer {
     RETURN_IF_ERROR(RaiseOpenFiles(
         kOtherFiles + kFilesPerConnection * options_.max_connections,
         absl::StrCat("a server of ", options_.max_connections, " connections (--max-queue)")));
+    RaiseThreadStacks();
     RETURN_IF_ERROR(CheckThreads(options_.max_connections));
     ASSIGN_OR_RETURN(ScratchFolder directory, ScratchFolder::Make("anyorder-serve"));
     socket_ = directory.path() + "/http";
@@ -133,7 +149,8 @@ class QueueServer final : public HttpServer {
     directory_.emplace(std::move(directory));
     ASSIGN_OR_RETURN(ListeningSocket listener, ListeningSocket::Open(address_.host, address_.port));
     address_.port = listener.port();
-    proxy_.emplace(std::move(listener), socket_, options_.max_connections, options_.connection);
+    proxy_.emplace(std::move(listener), socket_, options_.public_address.path,
+                   options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
     return absl::OkStatus();
   }
@@ -190,7 +207,7 @@ class QueueServer final : public HttpServer {
     library.set_write_timeout(kLibraryLimit);
     library.set_payload_max_length(static_cast<size_t>(options_.max_body_bytes));
     library.set_default_headers(
-        {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}});
+        {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}, {"Vary", "Origin"}});
   }
 
   void AddHandlers(httplib::Server& library) {
@@ -231,8 +248,19 @@ class QueueServer final : public HttpServer {
   }
 
   httplib::Server::HandlerResponse Guard(const HttpRequest& request, HttpResponse& response) {
-    const HttpFault fault = CheckHead(request, GuardOf(options_));
-    if (fault.status != 0) {
+    const GuardOptions guard = GuardOf(options_);
+    const HttpFault fault = CheckHead(request, guard);
+    if (const std::string origin = ListedOrigin(request, guard); !origin.empty()) {
+      response.set_header("Access-Control-Allow-Origin", origin);
+      response.set_header("Access-Control-Allow-Methods", "GET, POST");
+      // The star, for what clients' libraries add, does not stand for Authorization.
+      response.set_header("Access-Control-Allow-Headers", "Authorization, *");
+      response.set_header("Access-Control-Max-Age", "600");
+    }
+    if (!fault.allowed.empty()) response.set_header("Allow", fault.allowed);
+    if (fault.status == 204) {
+      response.status = 204;
+    } else if (fault.status != 0) {
       SendError(response, fault.status, StatusOf(fault));
     } else if (is_stopping_) {
       SendError(response, 503, StoppedError());

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -18,7 +19,9 @@ namespace anyorder::launcher {
 
 struct HttpOptions {
   ListenAddress address;
-  std::string token;  // "": none is asked for, which only a loopback address may do
+  std::string token;                 // "": none is asked for, which only a loopback address may do
+  std::vector<std::string> origins;  // whose pages may ask, too; "*": all
+  WebAddress public_address;         // where a proxy is asked for this server, or empty
   RequestLimits limits;
   int64_t max_body_bytes = 1 << 20;
   int64_t max_connections = 128;                 // at once; the others wait

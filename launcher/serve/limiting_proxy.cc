@@ -7,12 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -59,11 +61,20 @@ void SendInterim(const UniqueFd& socket) {
   ::send(socket.get(), kInterim, sizeof kInterim - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+// Of what nobody asks for the library makes something all the same: parts of answers, and by
+// regular expressions, in some versions, a deep recursion.
+bool IsRead(absl::string_view line) {
+  return std::any_of(std::begin(kReadHeaders), std::end(kReadHeaders), [line](const char* name) {
+    return absl::StartsWithIgnoreCase(line, absl::StrCat(name, ":"));
+  });
+}
+
 }  // namespace
 
-LimitingProxy::LimitingProxy(ListeningSocket listener, std::string library, int64_t max_connections,
-                             const ConnectionLimits& limits)
+LimitingProxy::LimitingProxy(ListeningSocket listener, std::string library, std::string path_prefix,
+                             int64_t max_connections, const ConnectionLimits& limits)
     : library_(std::move(library)),
+      path_prefix_(std::move(path_prefix)),
       max_connections_(static_cast<size_t>(max_connections)),
       limits_(limits),
       listener_(std::move(listener)),
@@ -182,21 +193,21 @@ void LimitingProxy::BeginRequest(Client& client, size_t head_bytes, absl::Time n
   // Versions of the library differ in where a line ends, so that it gets lines that all agree on.
   for (absl::string_view line : absl::StrSplit(head, '\n')) {
     absl::ConsumeSuffix(&line, "\r");
-    // Parts of answers, overlapping ones too, would be made of them.
-    if (absl::StartsWithIgnoreCase(line, "Range:")) continue;
     if (absl::StartsWithIgnoreCase(line, "Content-Length:") &&
         !absl::SimpleAtoi(line.substr(line.find(':') + 1), &bytes))
       bytes = 0;
     // Once the library has answered it, a body that does not come could not be refused.
-    if (client.may_probe && absl::StartsWithIgnoreCase(line, "Expect:")) {
-      SendInterim(client.socket);
-      continue;
+    if (client.may_probe && absl::StartsWithIgnoreCase(line, "Expect:")) SendInterim(client.socket);
+    if (client.to_library.empty()) {
+      client.may_probe = absl::EndsWith(line, " HTTP/1.1");
+      // Proxies pass the beginning of a path on, or not.
+      client.to_library =
+          absl::StrReplaceAll(line, {{absl::StrCat(" ", path_prefix_, "/"), " /"},
+                                     {absl::StrCat(" ", path_prefix_, " "), " / "}});
+      absl::StrAppend(&client.to_library, "\r\n", kConnectionHeader, ": ", client.number, "\r\n");
+    } else if (line.empty() || IsRead(line)) {
+      absl::StrAppend(&client.to_library, line, "\r\n");
     }
-    const bool is_first = client.to_library.empty();
-    absl::StrAppend(&client.to_library, line, "\r\n");
-    if (!is_first) continue;
-    absl::StrAppend(&client.to_library, kConnectionHeader, ": ", client.number, "\r\n");
-    client.may_probe = absl::EndsWith(line, " HTTP/1.1");
   }
   bytes = std::max<int64_t>(bytes, 0);
   const absl::string_view body = rest.substr(0, static_cast<size_t>(bytes));

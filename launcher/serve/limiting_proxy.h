@@ -29,17 +29,18 @@ struct ConnectionLimits {
 constexpr absl::Duration kWarningPeriod = absl::Minutes(1);
 
 // Reads each client's head before the library knows of the client, and passes one request a
-// connection on, without the headers Range and Expect, which it answers itself. A head or body that
+// connection on, of the headers only kReadHeaders; Expect it answers itself. A head or body that
 // is broken off, too long or too slow becomes a broken head, which the library answers with 400.
 // Closes a connection when the client has read its answer. One thread, from construction to Stop.
 class LimitingProxy {
  public:
   // `library` is the socket at which the library listens; its connections are closed by it after
-  // the answer. While there are `max_connections`, others wait in the listener's queue. What keeps
-  // a connection from being accepted, such as a lack of file descriptors, is logged, once a minute,
-  // and tried again after a pause.
-  LimitingProxy(ListeningSocket listener, std::string library, int64_t max_connections,
-                const ConnectionLimits& limits);
+  // the answer. Paths may begin with `path_prefix`, which is taken off. While there are
+  // `max_connections`, others wait in the listener's queue. What keeps a connection from being
+  // accepted, such as a lack of file descriptors, is logged, once a minute, and tried again after a
+  // pause.
+  LimitingProxy(ListeningSocket listener, std::string library, std::string path_prefix,
+                int64_t max_connections, const ConnectionLimits& limits);
   ~LimitingProxy() { Stop(absl::ZeroDuration()); }
   LimitingProxy(const LimitingProxy&) = delete;
   LimitingProxy& operator=(const LimitingProxy&) = delete;
@@ -87,6 +88,7 @@ class LimitingProxy {
   UniqueFd Connect() const;
 
   const std::string library_;
+  const std::string path_prefix_;
   const size_t max_connections_;
   const ConnectionLimits limits_;
 

@@ -26,6 +26,8 @@ struct ServeOptions : TextModelOptions {
   std::string http;
   bool has_http = false;
   std::string token_file;
+  std::vector<std::string> origins;
+  std::string public_url;
   RequestLimits limits;  // max_texts is --max-batch
   int64_t max_queue = 64;
   int64_t max_body_kib = 1024;
@@ -54,6 +56,14 @@ absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
   }
   if (!options.token_file.empty()) {
     ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
+  }
+  for (const std::string& text : options.origins) {
+    ASSIGN_OR_RETURN(const WebAddress page, ParseWebAddress(text == "*" ? "any://page" : text));
+    if (!page.path.empty()) return InvalidArgument("--cors '", text, "' has a path; no origin has");
+    http.origins.push_back(text == "*" ? text : page.origin);
+  }
+  if (!options.public_url.empty()) {
+    ASSIGN_OR_RETURN(http.public_address, ParseWebAddress(options.public_url));
   }
   RETURN_IF_ERROR(CheckMayListen(http));
   http.limits = options.limits;
@@ -140,6 +150,15 @@ Subcommand DeclareServe(CLI::App& front, OpenService open) {
       "address",
       PathUse::kReadFile)
       ->needs(http);
+  AddPath(command, "--cors", options->origins,
+          "let pages of this origin ask, such as https://app.example; may be given again; *: all")
+      ->allow_extra_args(false)
+      ->needs(http)
+      ->type_name("ORIGIN");
+  AddPath(command, "--public-url", options->public_url,
+          "where a proxy before the server is reached, such as https://models.example/llm")
+      ->needs(http)
+      ->type_name("URL");
   AddLimits(command, http, *options);
   AddTextModelOptions(command, *options);
   return {command, [options, open] { return Report(Serve(*options, open)); }, /*computes=*/true};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <sys/stat.h>
 
 #include <fstream>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "launcher/process/child_process.h"
 #include "launcher/serve/http_server.h"
 #include "tests/testing/status_matchers.h"
 
@@ -53,7 +55,7 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
   const HeaderCase headers[] = {
       {"Host", "LocalHost", 0, ""},
       {"Host", "[::1]:99", 0, ""},
-      {"Host", "", 421, "localhost and 127.0.0.1 only"},
+      {"Host", "", 421, "localhost, 127.0.0.1 and that of --public-url only"},
       {"Host", "evil.example:8080", 421, "header Host"},
       {"Host", "localhost.evil.example", 421, "Host"},
       {"Host", "[", 421, "Host"},
@@ -94,11 +96,19 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
   head = Post();
   head.method = "GET";
   expect(head, 405, "takes POST, not GET");
+  EXPECT_EQ(CheckHead(head, {}).allowed, "POST");
+  for (const char* path : {"/", "/health", "/v1/models"}) {
+    head.path = path;
+    for (const char* method : {"GET", "HEAD"}) {
+      head.method = method;
+      expect(head, 0, "");
+    }
+    head.method = "OPTIONS";
+    expect(head, 405, "takes GET, HEAD, not OPTIONS");
+    EXPECT_EQ(CheckHead(head, {}).allowed, "GET, HEAD");
+  }
   head = Post();
   head.headers.emplace("Host", "localhost");
-  expect(head, 400, "came twice");
-  head = Post();
-  for (const char* number : {"1", "2"}) head.headers.emplace(kConnectionHeader, number);
   expect(head, 400, "came twice");
 }
 
@@ -116,14 +126,110 @@ TEST(CheckHeadTest, OnlyWhoHasTheTokenMayAsk) {
     EXPECT_FALSE(HasToken(head, options)) << said;
     EXPECT_TRUE(HasToken(head, {})) << said;
   }
-  Set(head, "Authorization", absl::StrCat("Bearer ", kToken));
-  EXPECT_TRUE(HasToken(head, options));
+  for (const char* scheme : {"bearer ", "BEARER  ", "Bearer "}) {
+    Set(head, "Authorization", absl::StrCat(scheme, kToken));
+    EXPECT_TRUE(HasToken(head, options)) << scheme;
+  }
   EXPECT_EQ(CheckHead(head, options).status, 0);
   // Without it nobody learns which paths there are.
   EXPECT_EQ(CheckHead(Ask("GET", "/secret"), options).status, 401);
   EXPECT_EQ(CheckHead(Ask("GET", "/v1/models"), options).status, 401);
   EXPECT_EQ(CheckHead(Ask("GET", "/"), options).status, 0);
   EXPECT_EQ(CheckHead(Ask("GET", "/health"), options).status, 0);
+}
+
+Head Preflight(const std::string& origin) {
+  Head head = Ask("OPTIONS", "/v1/completions");
+  Set(head, "Host", "127.0.0.1:8080");
+  Set(head, "Origin", origin);
+  Set(head, "Access-Control-Request-Method", "POST");
+  return head;
+}
+
+TEST(CorsTest, PagesOfTheseOriginsMayAsk) {
+  const GuardOptions options{.token = kToken,
+                             .origins = {"https://app.example", "http://localhost:3000"}};
+  Head head = Preflight("https://app.example");
+  EXPECT_EQ(CheckHead(head, options).status, 204);  // it has no token
+  EXPECT_EQ(ListedOrigin(head, options), "https://app.example");
+  // What is asked then has one, and is guarded as ever.
+  head = Post();
+  Set(head, "Origin", "http://localhost:3000");
+  EXPECT_EQ(CheckHead(head, options).status, 401);
+  EXPECT_EQ(ListedOrigin(head, options), "http://localhost:3000");  // the page may read why
+  Set(head, "Authorization", absl::StrCat("Bearer ", kToken));
+  EXPECT_EQ(CheckHead(head, options).status, 0);
+  Set(head, "Host", "evil.example");
+  EXPECT_EQ(CheckHead(head, options).status, 421);
+  for (const char* other : {"https://app.example.evil", "http://app.example", "null",
+                            "https://app.example:8443", "*"}) {
+    EXPECT_EQ(CheckHead(Preflight(other), options).status, 403) << other;
+    EXPECT_EQ(ListedOrigin(Preflight(other), options), "") << other;
+  }
+  // No browser's question.
+  EXPECT_EQ(CheckHead(Preflight(""), options).status, 401);
+  head = Preflight("http://localhost:3000");
+  Set(head, "Access-Control-Request-Method", "");
+  EXPECT_EQ(CheckHead(head, options).status, 401);
+}
+
+TEST(CorsTest, AStarIsForAllPages) {
+  const GuardOptions options{.origins = {"*"}};
+  for (const char* origin : {"https://any.example", "null"}) {
+    EXPECT_EQ(CheckHead(Preflight(origin), options).status, 204) << origin;
+    EXPECT_EQ(ListedOrigin(Preflight(origin), options), "*") << origin;
+  }
+  EXPECT_EQ(ListedOrigin(Post(), options), "");
+  Head head = Preflight("https://any.example");
+  Set(head, "Host", "rebound.example");
+  EXPECT_EQ(CheckHead(head, options).status, 421);
+}
+
+TEST(PublicUrlTest, AProxyIsAskedByItsOwnName) {
+  const GuardOptions options{.public_address =
+                                 ParseWebAddress("https://Models.example/llm/").value()};
+  EXPECT_EQ(options.public_address.path, "/llm");
+  struct Case {
+    const char* host;
+    const char* origin;
+    int status;
+  };
+  const Case cases[] = {
+      {"models.example", "", 0},
+      {"models.example", "https://models.example", 0},
+      {"models.example:443", "https://models.example", 0},
+      {"127.0.0.1:8080", "https://models.example", 0},  // the proxy changed the host
+      {"127.0.0.1:8080", "http://127.0.0.1:8080", 0},
+      {"127.0.0.1:8080", "http://models.example", 403},
+      {"127.0.0.1:8080", "https://evil.example", 403},
+      {"models.example.evil", "", 421},
+      {"evil.example", "https://models.example", 421},
+  };
+  for (const Case& one : cases) {
+    Head head = Post();
+    Set(head, "Host", one.host);
+    Set(head, "Origin", one.origin);
+    EXPECT_EQ(CheckHead(head, options).status, one.status) << one.host << " " << one.origin;
+  }
+}
+
+TEST(WebAddressTest, AddressesAreAsBrowsersSendThem) {
+  const auto text = [](const char* given) {
+    const auto parsed = ParseWebAddress(given);
+    if (!parsed.ok()) return std::string(parsed.status().message());
+    return absl::StrCat(parsed->origin, " ", parsed->host, " ", parsed->path);
+  };
+  EXPECT_EQ(text("https://a.b"), "https://a.b a.b ");
+  EXPECT_EQ(text("HTTPS://A.b:443//"), "https://a.b a.b ");
+  EXPECT_EQ(text("http://a:80/C/d"), "http://a a /C/d");
+  EXPECT_EQ(text("http://a:443"), "http://a:443 a ");
+  EXPECT_EQ(text("http://a/v1/"), "http://a a ");
+  EXPECT_EQ(text("http://a/llm/v1"), "http://a a /llm");
+  EXPECT_EQ(text("http://[::1]:80"), "http://[::1] ::1 ");
+  EXPECT_EQ(text("app://obsidian.md"), "app://obsidian.md obsidian.md ");
+  for (const char* bad : {"", "a", "a.b:80", "://a", "https://", "https:///a", "https://*.a",
+                          "https://u@a", "https://a?b", "https://a#b", "https://a b", "null"})
+    EXPECT_THAT(text(bad), HasSubstr(absl::StrCat("'", bad, "' is no SCHEME://HOST"))) << bad;
 }
 
 TEST(HttpStatusTest, FaultsAndErrorsStandForOneAnother) {
@@ -171,8 +277,9 @@ TEST(ListenAddressTest, OthersNeedAToken) {
 
 TEST(ReadTokenTest, TheFirstLineIsTheToken) {
   const std::string path = testing::TempDir() + "/token";
-  const auto read = [&path](const std::string& text) {
+  const auto read = [&path](const std::string& text, mode_t mode = 0600) {
     std::ofstream(path) << text;
+    ::chmod(path.c_str(), mode);
     const auto token = ReadToken(path);
     return token.ok() ? *token : std::string(token.status().message());
   };
@@ -180,6 +287,11 @@ TEST(ReadTokenTest, TheFirstLineIsTheToken) {
   for (const char* bad :
        {"", "short", "0123456789 abcdef", "0123456789abcd\xc3\xa4", "0123456789abcde%"})
     EXPECT_THAT(read(bad), HasSubstr("token of at least 16 visible ASCII characters")) << bad;
+  for (const mode_t mode : {0604, 0640, 0644, 0602, 0660})
+    EXPECT_EQ(read(kToken, mode),
+              absl::StrCat(path, ": other users may read or change this file; run: chmod 600 ",
+                           ShellQuote(path)));
+  for (const mode_t mode : {0600, 0400}) EXPECT_EQ(read(kToken, mode), kToken);
   EXPECT_FALSE(ReadToken(path + ".none").ok());
 }
 

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -146,6 +147,28 @@ TEST_F(HttpServerTest, ThreadsThatCannotBeStartedAreAnError) {
                                            "; lower --max-queue or raise the limit of processes"));
 }
 #endif
+
+// Regular expressions of the library recurse, a frame a byte of a header of 8 KiB.
+TEST_F(HttpServerTest, ThreadsHaveStacksOfSixteenMebibytes) {
+  pthread_attr_t before;
+  ASSERT_EQ(::pthread_getattr_default_np(&before), 0);
+  pthread_attr_t small;
+  ASSERT_EQ(::pthread_getattr_default_np(&small), 0);
+  ::pthread_attr_setstacksize(&small, 1 << 20);
+  ASSERT_EQ(::pthread_setattr_default_np(&small), 0);
+  Start();
+  size_t bytes = 0;
+  std::thread([&bytes] {
+    pthread_attr_t own;
+    ::pthread_getattr_np(::pthread_self(), &own);
+    ::pthread_attr_getstacksize(&own, &bytes);
+    ::pthread_attr_destroy(&own);
+  }).join();
+  EXPECT_GE(bytes, 16 << 20);
+  ::pthread_setattr_default_np(&before);
+  ::pthread_attr_destroy(&before);
+  ::pthread_attr_destroy(&small);
+}
 
 TEST_F(HttpServerTest, StopEndsConnectionsThatAskForNothing) {
   Start();

@@ -139,10 +139,14 @@ def check_stdio(folder):
 def check_http(folder):
     token_file = folder / "token"
     token_file.write_text(TOKEN + "\n")
+    token_file.chmod(0o644)
+    refuses(65, f"other users may read or change this file; run: chmod 600 {token_file}", "serve", folder, "--http", "--token-file", token_file)
+    token_file.chmod(0o600)
     for address, words in (("nonsense:x", "is no address"), ("0.0.0.0:0", "pass --token-file")):
         refuses(64, words, "serve", folder, "--http", address)
     refuses(64, "does not exist", "serve", folder, "--http", "--token-file", folder / "none")
     (folder / "short").write_text("short\n")
+    (folder / "short").chmod(0o600)
     refuses(65, "at least 16 visible", "serve", folder, "--http", "--token-file", folder / "short")
     with Server(PROGRAM, "--max-body", 64) as server:
         busy = run("serve", folder, "--http", f"127.0.0.1:{server.port}")
@@ -160,6 +164,8 @@ def check_http(folder):
         check_http_refusals(server)
         assert not [line for line in server.log if "warning" in line], server.log
     check_token(token_file)
+    check_names(folder)
+    check_pages(folder, token_file)
     check_end()
 
 
@@ -183,6 +189,51 @@ def check_http_refusals(server):
         assert got == status, (headers, got, answer)
     chunked = server.raw(b"POST /v1/infill HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n")
     assert chunked.startswith(b"HTTP/1.1 411 "), chunked
+
+
+def check_names(folder):
+    """The model has the run's name, however the run is written."""
+    (folder / "runs/a").mkdir(parents=True)
+    (folder / "link").symlink_to("runs/a")
+    before = os.getcwd()
+    os.chdir(folder / "runs/a")
+    try:
+        for path, name in ((f"{folder}/runs/a/", "a"), (f"{folder}/runs/a/.", "a"), (".", "a"), ("..", "runs"), (f"{folder}/link/", "link"), (f"{folder}/link/..", "runs")):
+            with Server(PROGRAM, run=path) as server:
+                assert server.expect("/v1/models")["data"][0]["id"] == name, path
+                assert server.expect("/v1/completions", {"model": name, "prompt": "a"})["choices"][0]["text"] == " a"
+    finally:
+        os.chdir(before)
+
+
+def check_pages(folder, token_file):
+    """Pages of other origins; a proxy before the server, below a path."""
+    for option, value, words in (("--cors", "app.example", "'app.example' is no SCHEME://HOST[:PORT]"), ("--cors", "https://app.example/x", "has a path"),
+                                 ("--public-url", "models", "'models' is no SCHEME://HOST[:PORT]")):
+        refuses(64, words, "serve", folder, "--http", option, value)
+    with Server(PROGRAM, "--cors", "https://app.example", "--cors", "https://other.example", "--public-url", "https://models.example/llm/v1", "--token-file", token_file) as server:
+        asked = {"Origin": "https://other.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,x-stainless-os"}
+        status, headers, data = server.request("OPTIONS", "/v1/completions", None, asked)
+        assert status == 204 and data == b"" and headers["access-control-allow-origin"] == "https://other.example" and headers["vary"] == "Origin", (status, headers)
+        assert headers["access-control-allow-methods"] == "GET, POST" and headers["access-control-allow-headers"] == "Authorization, *", headers
+        assert server.request("OPTIONS", "/v1/completions", None, {**asked, "Origin": "https://evil.example"})[0] == 403
+        bearer = {"Authorization": "bearer " + TOKEN}
+        for origin, token, status in (("https://other.example", bearer, 200), ("https://other.example", {}, 401), ("https://models.example", bearer, 200), ("https://evil.example", bearer, 403)):
+            got, headers, _ = server.request("POST", "/v1/completions", {"prompt": "a"}, {"Origin": origin, **token})
+            assert got == status and headers.get("access-control-allow-origin") == (origin if "other" in origin else None), (origin, got, headers)
+        # With the path and without it, by either name.
+        for path, status in (("/llm/v1/models", 200), ("/v1/models", 200), ("/llm", 200), ("/llm/", 200), ("/llm/?a", 200), ("/llmv1/models", 404), ("/llm/llm/v1/models", 404)):
+            for host in ("models.example", f"127.0.0.1:{server.port}"):
+                got = server.request("GET", path, None, {**bearer, "Host": host})[0]
+                assert got == status, (path, host, got)
+        for method, path, allowed in (("DELETE", "/v1/models", "GET, HEAD"), ("GET", "/v1/infill", "POST"), ("HEAD", "/v1/infill", "POST")):
+            got, headers, _ = server.request(method, path, None, bearer)
+            assert got == 405 and headers["allow"] == allowed, (method, path, got, headers)
+        for path in ("/", "/health", "/v1/models"):
+            lengths = [server.request(method, path, None, bearer)[1]["content-length"] for method in ("HEAD", "GET")]
+            assert lengths[0] == lengths[1] and server.request("HEAD", path, None, bearer)[2] == b"", (path, lengths)
+    with Server(PROGRAM, "--cors", "*") as server:
+        assert server.request("GET", "/v1/models", None, {"Origin": "https://any.example"})[1]["access-control-allow-origin"] == "*"
 
 
 def check_token(token_file):
@@ -315,6 +366,24 @@ def check_hostile(_):
         assert server.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n", pause=0.002).startswith(b"HTTP/1.1 200")
         assert server.resident_mib() < 400, server.resident_mib()
         assert server.expect("/health")["waiting"] == 0
+    check_small_stacks()
+
+
+def check_small_stacks():
+    """What the library would parse by recursion ends nothing where threads have little stack."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+    resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, hard))
+    try:
+        with Server(PROGRAM) as server:
+            begin = b"GET /health HTTP/1.1\r\n"
+            long = b"1" * 8100
+            for data in (begin + b"Range: bytes=" + long + b"-\r\n", begin + b"rAnge:bytes=" + b"0-," * 2600 + b"0-\r\n", begin + b"Range : " + long + b"\r\n",
+                         begin + b"Content-Disposition: form-data; name=" + long + b"\r\n", begin + b"Accept: " + b"a/b;q=0.1," * 800 + b"\r\n",
+                         b"GET /" + b"a" * 8100 + b" HTTP/1.1\r\n", b"POST /v1/infill HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=" + long + b"\r\n"):
+                answer = server.raw(data + b"Host: localhost\r\nContent-Length: 0\r\n\r\n")
+                assert answer.split()[1] in (b"200", b"404", b"415") and server.process.poll() is None, (data[:60], answer[:100])
+    finally:
+        resource.setrlimit(resource.RLIMIT_STACK, (soft, hard))
 
 
 def fill_queue(server, hold):
