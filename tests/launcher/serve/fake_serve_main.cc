@@ -1,6 +1,6 @@
 // `serve` and `chat` of FakeTextService, for tests of whole programs: as `anyorder` has them, but
 // RUN may be any directory. ANYORDER_FAKE_MS: how long a call takes; ANYORDER_FAKE_HOLD: calls wait
-// while this file exists.
+// while this file exists; ANYORDER_FAKE_CAUSAL: a model that fills no blanks.
 
 #include <CLI/CLI.hpp>
 
@@ -21,6 +21,8 @@ namespace {
 absl::StatusOr<std::unique_ptr<TextService>> OpenFake(const TextModelOptions& options) {
   auto service = std::make_unique<FakeTextService>();
   service->mutable_facts().run_dir = options.run_dir;
+  if (std::getenv("ANYORDER_FAKE_CAUSAL") != nullptr)
+    service->mutable_facts().methods = {"left-to-right"};
   if (std::getenv("ANYORDER_FAKE_NO_TEMPLATE") != nullptr)
     service->mutable_facts().chat_template = "";
   const char* const delay = std::getenv("ANYORDER_FAKE_MS");
