@@ -203,12 +203,14 @@ def main():
     tensors, left_out = converted(Bundle(os.path.join(directory, MODEL)), config)
     try:
         safetensors_writer.write(tensors, weights)
-        with open(description, "x", encoding="utf-8") as file:
+        partial = f"{description}.partial-{os.getpid()}"
+        with open(partial, "x", encoding="utf-8") as file:
             json.dump({"architectures": ["XLNetLMHeadModel"], "model_type": "xlnet", **config, "vocab_size": config["n_token"]},
                       file, indent=2)
             file.write("\n")
+        os.rename(partial, description)
     except OSError as error:
-        fail(74, f"'{error.filename}' was not written: {error.strerror}")
+        fail(74, f"'{error.filename or directory}' was not written: {error.strerror}")
     if left_out:
         print(f"left out, because pretraining does not use it: {', '.join(left_out)}")
     print(f"wrote {len(tensors)} tensors to {weights}")

@@ -59,12 +59,13 @@ NewFile::~NewFile() {
 }
 
 absl::Status NewFile::Append(absl::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size()) return absl::OkStatus();
-  return ErrnoStatus("write", path_);
+  const bool is_written =
+      std::fwrite(bytes.data(), 1, bytes.size(), file_) == bytes.size() && std::fflush(file_) == 0;
+  return is_written ? absl::OkStatus() : ErrnoStatus("write", path_);
 }
 
 absl::Status NewFile::Publish() {
-  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0) return ErrnoStatus("write", path_);
+  if (::fsync(::fileno(file_)) != 0) return ErrnoStatus("write", path_);
   if (std::fclose(std::exchange(file_, nullptr)) != 0) return ErrnoStatus("write", path_);
   // A link fails where a rename would replace. Not every file system has them.
   if (::link(temporary_.c_str(), path_.c_str()) != 0) {

@@ -26,9 +26,13 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
+  // They are in the file, which has another name yet, when this returns.
   absl::Status Append(absl::string_view bytes);
   // Durable, with its name, when this returns. AlreadyExists if somebody made one meanwhile.
   absl::Status Publish();
+  // Leaves what has been written under another name, which this returns: after an error, of what
+  // took long.
+  std::string Keep() { return std::exchange(temporary_, ""); }
 
  private:
   NewFile(std::string path, std::string option)

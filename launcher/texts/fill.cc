@@ -77,7 +77,7 @@ absl::Status AtPlace(const absl::Status& status, const std::string& place) {
 }
 
 // Writes a line for each of the input (README.md has its fields), on a terminal what ShowFilled
-// makes of it; finished ones stay in the file if something fails later.
+// makes of it; finished ones stay if something fails later (json_lines.h).
 // Errors: InvalidArgument for options that do not fit one another or the model; AlreadyExists;
 // FailedPrecondition for a line that is wrong, a run whose objective fills no blanks, or another
 // vocabulary; NotFound, DataLoss.

@@ -123,11 +123,10 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
   return absl::OkStatus();
 }
 
-// Writes a line a text (README.md has its fields); those of finished prompts stay in the file if
-// something fails later.
-// Errors: InvalidArgument for options that do not fit one another, the model or a prompt;
-// AlreadyExists; FailedPrecondition for a run whose objective writes no text, another vocabulary,
-// or unreadable prompts; NotFound, DataLoss.
+// Writes a line a text (README.md has its fields); those of finished prompts stay if something
+// fails later (json_lines.h). Errors: InvalidArgument for options that do not fit one another, the
+// model or a prompt; AlreadyExists; FailedPrecondition for a run whose objective writes no text,
+// another vocabulary, or unreadable prompts; NotFound, DataLoss.
 absl::Status Generate(const GenerateOptions& options) {
   if (options.output.empty() && !options.streams)
     return absl::InvalidArgumentError("--output is required, or --stream");

@@ -1,33 +1,25 @@
 #include "launcher/texts/json_lines.h"
 
-#include <unistd.h>
+#include <cstdio>
 
-#include <cerrno>
+#include "absl/strings/str_cat.h"
 
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 
 absl::StatusOr<JsonLines> JsonLines::Open(const std::string& path, const std::string& option) {
-  if (path.empty()) return JsonLines(path, nullptr);
-  if (path == "-") return JsonLines(path, stdout);
-  std::FILE* const file = std::fopen(path.c_str(), "wxe");  // not one that is there
-  if (file != nullptr) return JsonLines(path, file);
-  if (errno != EEXIST) return ErrnoStatus("make", path);
-  return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
+  if (path.empty() || path == "-") return JsonLines(path, nullptr);
+  ASSIGN_OR_RETURN(std::unique_ptr<NewFile> file, NewFile::Create(path, option));
+  return JsonLines(path, std::move(file));
 }
 
 JsonLines::~JsonLines() {
-  if (file_ == nullptr || file_ == stdout) return;
-  std::fclose(file_);
-  if (!has_lines_) ::unlink(path_.c_str());
+  if (file_ == nullptr || !has_lines_) return;
+  LogWarning(absl::StrCat(path_, " was not made; the lines that were done are in ", file_->Keep()));
 }
-
-JsonLines::JsonLines(JsonLines&& other) noexcept
-    : path_(std::move(other.path_)),
-      file_(std::exchange(other.file_, nullptr)),
-      has_lines_(other.has_lines_) {}
 
 absl::Status JsonLines::Write(const nlohmann::ordered_json& object) {
   return WriteText(JsonText(object) + "\n");
@@ -36,15 +28,17 @@ absl::Status JsonLines::Write(const nlohmann::ordered_json& object) {
 absl::Status JsonLines::WriteText(const std::string& text) {
   if (path_.empty()) return absl::OkStatus();
   has_lines_ = true;
+  if (file_ != nullptr) return file_->Append(text);
   const bool is_written =
-      std::fwrite(text.data(), 1, text.size(), file_) == text.size() && std::fflush(file_) == 0;
+      std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
   return is_written ? absl::OkStatus() : ErrnoStatus("write", path_);
 }
 
 absl::Status JsonLines::Close() {
-  std::FILE* const file = std::exchange(file_, nullptr);
-  if (file == nullptr || file == stdout || std::fclose(file) == 0) return absl::OkStatus();
-  return ErrnoStatus("write", path_);
+  if (file_ == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(file_->Publish());
+  file_.reset();
+  return absl::OkStatus();
 }
 
 }  // namespace anyorder::launcher

@@ -270,6 +270,12 @@ refused)
   echo "mine" >mine.jsonl
   refuses 64 "'mine.jsonl' exists and is not overwritten" "${reference[@]}" --output mine.jsonl --max-len 2
   [ "$(cat mine.jsonl)" = mine ] || fail "it overwrote a file"
+  # What a full disk breaks off does not look like the whole; what was done has another name.
+  for n in {1..40}; do echo "some words"; done >many.txt
+  status=0
+  (trap '' XFSZ && ulimit -f 2 && exec "$anyorder" generate --run-dir "$work/reference" --input many.txt --output full.jsonl --max-len 8 --batch 4) 2>err || status=$?
+  [ $status -eq 74 ] && [ ! -e full.jsonl ] || fail "a full disk: exit status $status, $(ls): $(cat err)"
+  expect_text "full.jsonl was not made; the lines that were done are in $(echo full.jsonl.partial-*)" err
   for objective in bert dae; do
     train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
     refuses 65 "trained with $objective predicts masked tokens .* use a network trained with" --run-dir $objective --input prompts.txt --output x.jsonl

@@ -5,6 +5,7 @@ Usage: convert_tf_test.py BIN. What each tensor must be is told here, not read f
 """
 import json
 import math
+import resource
 import shutil
 import struct
 import subprocess
@@ -99,6 +100,15 @@ class ConvertTest(unittest.TestCase):
             result = run(BIN / "anyorder", *step)
             self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(read_tensors(self.root / "out/model.safetensors"), expected())
+
+    def test_a_full_disk_leaves_no_part_of_a_description(self):
+        config = json.loads((RELEASE / "xlnet_config.json").read_text())
+        (self.release / "xlnet_config.json").write_text(json.dumps({**config, "comment": "x" * 20000}))
+        result = subprocess.run([sys.executable, BIN / "convert_tf.py", self.release], capture_output=True, text=True, check=False,
+                                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (12000, 12000)))
+        self.assertEqual((result.returncode, result.stderr), (74, f"convert_tf.py: '{self.release}' was not written: File too large\n"))
+        self.assertTrue((self.release / "model.safetensors").exists())
+        self.assertFalse((self.release / "config.json").exists())
 
     def refused(self, status, part):
         before = sorted(self.release.iterdir())
