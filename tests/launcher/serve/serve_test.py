@@ -379,7 +379,7 @@ def check_small_stacks():
             long = b"1" * 8100
             for data in (begin + b"Range: bytes=" + long + b"-\r\n", begin + b"rAnge:bytes=" + b"0-," * 2600 + b"0-\r\n", begin + b"Range : " + long + b"\r\n",
                          begin + b"Content-Disposition: form-data; name=" + long + b"\r\n", begin + b"Accept: " + b"a/b;q=0.1," * 800 + b"\r\n",
-                         b"GET /" + b"a" * 8100 + b" HTTP/1.1\r\n", b"POST /v1/infill HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=" + long + b"\r\n"):
+                         b"GET /" + b"a" * 8100 + b" HTTP/1.1\r\n", b"GET /v1/models/" + b"a" * 8000 + b" HTTP/1.1\r\n", b"POST /v1/infill HTTP/1.1\r\nContent-Type: multipart/form-data; boundary=" + long + b"\r\n"):
                 answer = server.raw(data + b"Host: localhost\r\nContent-Length: 0\r\n\r\n")
                 assert answer.split()[1] in (b"200", b"404", b"415") and server.process.poll() is None, (data[:60], answer[:100])
     finally:
