@@ -40,7 +40,7 @@ def objects(text):
         begin = max(line.rfind('{"event":'), 0)
         try:
             found = json.loads(line[begin:])
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(found, dict):
             yield found

@@ -70,7 +70,7 @@ class Task:
         path = self.training / "dataset.json"
         try:
             dataset = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             stop(f"--task {self.name}: {path}: {error}")
         if "examples" not in dataset:
             stop(f"--task {self.name}: {self.training} is plain text; name a dataset of `anyorder prep --examples` or `--task`")

@@ -23,6 +23,8 @@ import re
 import struct
 import sys
 
+import foreign_files
+
 OK, UNUSABLE, BAD_INPUT = 0, 1, 2
 WHAT_TOKENS_ARE = 2**32 - 1
 MARK = "\0"
@@ -190,18 +192,14 @@ class OwnTemplate:
 
     @staticmethod
     def config_of(folder):
-        path = os.path.join(folder, "tokenizer_config.json")
-        if not os.path.exists(path):
+        if not os.path.lexists(os.path.join(folder, "tokenizer_config.json")):
             return {}
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
+        return foreign_files.read_object(folder, "tokenizer_config.json")
 
     @staticmethod
     def source_of(folder, config):
-        path = os.path.join(folder, "chat_template.jinja")
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                return file.read()
+        if os.path.lexists(os.path.join(folder, "chat_template.jinja")):
+            return foreign_files.read_text(folder, "chat_template.jinja")
         template = config.get("chat_template")
         if isinstance(template, list):
             template = {one["name"]: one["template"] for one in template}.get("default")

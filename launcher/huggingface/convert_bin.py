@@ -4,30 +4,36 @@
 Usage: convert_bin.py DIR [OUTPUT]       OUTPUT: default DIR/model.safetensors; must not exist
 
 Reads DIR/pytorch_model.bin, or the files that DIR/pytorch_model.bin.index.json names. Every tensor keeps its name, shape,
-type and bytes. Needs Python's torch and nothing else; the build and the other programs need neither.
-Exit statuses: 0 done, 64 bad command line, 65 bad input, 74 torch is missing, or the output could not be written.
+type and bytes. Needs Python's torch, 2.6 or newer, and nothing else; the build and the other programs need neither.
+Exit statuses: 0 done, 64 bad command line, 65 bad input, 74 torch is missing or too old, or the output could not be written.
 """
-import json
 import os
+import re
 import sys
 
+import foreign_files
 import safetensors_writer
 from safetensors_writer import fail
 
+# Before, even what asks for nothing but weights runs what their author wanted (CVE-2025-32434).
+LEAST_TORCH = (2, 6)
+
 
 def files_of(directory):
-    single = os.path.join(directory, "pytorch_model.bin")
-    index = os.path.join(directory, "pytorch_model.bin.index.json")
-    if os.path.exists(single):
-        return [single]
-    if not os.path.exists(index):
-        fail(65, f"'{directory}' has neither pytorch_model.bin nor pytorch_model.bin.index.json")
+    single, index = "pytorch_model.bin", "pytorch_model.bin.index.json"
     try:
-        with open(index, encoding="utf-8") as file:
-            names = sorted(set(json.load(file)["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        fail(65, f"'{index}' is damaged ({error}); fetch it again")
-    return [os.path.join(directory, os.path.basename(name)) for name in names]
+        if os.path.lexists(os.path.join(directory, single)):
+            return [foreign_files.inside(directory, single)]
+        if not os.path.lexists(os.path.join(directory, index)):
+            raise ValueError(f"'{directory}' has neither {single} nor {index}")
+        names = list(foreign_files.read_object(directory, index)["weight_map"].values())
+        if not all(name == os.path.basename(name) for name in names):
+            raise ValueError(f"'{directory}/{index}' is damaged: it names files of other directories")
+        return [foreign_files.inside(directory, name) for name in sorted(set(names))]
+    except (OSError, ValueError) as error:
+        fail(65, f"{error}; fetch the model again")
+    except (KeyError, AttributeError, TypeError) as error:
+        fail(65, f"'{directory}/{index}' is damaged ({error}); fetch it again")
 
 
 def load(torch, paths):
@@ -64,9 +70,13 @@ def main():
     paths = files_of(directory)
     try:
         import torch
+        version = tuple(map(int, re.findall(r"\d+", torch.__version__)[:2]))
+        fault = f"{torch.__version__} may run what the file's author wanted (CVE-2025-32434)" if version < LEAST_TORCH else ""
     except ImportError:
-        fail(74, "Python's torch is missing; nothing was written. To get it: python3 -m venv venv && venv/bin/pip install torch, then run this with "
-                 "venv/bin/python")
+        fault = "is missing"
+    if fault:
+        fail(74, f"Python's torch {fault}; nothing was written. Fetch the model as model.safetensors, which needs none, or get torch 2.6 or "
+                 "newer: python3 -m venv venv && venv/bin/pip install 'torch>=2.6', then run this with venv/bin/python")
     tensors = load(torch, paths)
     try:
         safetensors_writer.write(tensors, output)

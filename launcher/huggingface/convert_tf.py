@@ -20,6 +20,7 @@ import re
 import struct
 import sys
 
+import foreign_files
 import safetensors_writer
 from safetensors_writer import fail
 
@@ -121,15 +122,21 @@ def read_index(path):
 
 
 class Bundle:
-    def __init__(self, prefix):
-        index = f"{prefix}.index"
+    def __init__(self, directory, model):
+        index = os.path.join(directory, f"{model}.index")
         try:
+            foreign_files.inside(directory, f"{model}.index")
             self.entries, shards = read_index(index)
+            if shards > len(self.entries):
+                raise ValueError(f"it names {shards} files for {len(self.entries)} tensors")
         except OSError as error:
             fail(65, f"'{index}' cannot be read ({error.strerror}); {FETCH_AGAIN}")
         except (ValueError, IndexError, KeyError, TypeError, struct.error) as error:
             fail(65, f"'{index}' is damaged ({error}); {FETCH_AGAIN}")
-        self.paths = [f"{prefix}.data-{shard:05}-of-{shards:05}" for shard in range(shards)]
+        try:
+            self.paths = [foreign_files.inside(directory, f"{model}.data-{shard:05}-of-{shards:05}") for shard in range(shards)]
+        except ValueError as error:
+            fail(65, f"{error}")
         for name, entry in self.entries.items():
             path = self.paths[entry["shard"]] if entry["shard"] < shards else index
             if not os.path.isfile(path) or os.path.getsize(path) < entry["begin"] + entry["size"]:
@@ -179,15 +186,14 @@ def converted(bundle, config):
     return tensors, left_out
 
 
-def read_config(path):
+def read_config(directory):
     try:
-        with open(path, encoding="utf-8") as file:
-            config = json.load(file)
+        config = foreign_files.read_object(directory, CONFIG)
         int(config["n_layer"]), bool(config["untie_r"]), int(config["n_token"])
     except OSError as error:
-        fail(65, f"'{path}' cannot be read ({error.strerror}); name the directory of an unpacked release")
+        fail(65, f"'{error.filename}' cannot be read ({error.strerror}); name the directory of an unpacked release")
     except (ValueError, KeyError, TypeError) as error:
-        fail(65, f"'{path}' is damaged ({error}); {FETCH_AGAIN}")
+        fail(65, f"'{os.path.join(directory, CONFIG)}' is damaged ({error}); {FETCH_AGAIN}")
     return config
 
 
@@ -199,8 +205,8 @@ def main():
     for path in (weights, description):
         if os.path.lexists(path):
             fail(64, f"'{path}' exists; remove it, or convert in a copy of the directory")
-    config = read_config(os.path.join(directory, CONFIG))
-    tensors, left_out = converted(Bundle(os.path.join(directory, MODEL)), config)
+    config = read_config(directory)
+    tensors, left_out = converted(Bundle(directory, MODEL), config)
     try:
         safetensors_writer.write(tensors, weights)
         partial = f"{description}.partial-{os.getpid()}"

@@ -137,8 +137,18 @@ class ConvertTest(unittest.TestCase):
         for other in ({"n_layer": 3}, {"untie_r": False}):
             (self.release / "xlnet_config.json").write_text(json.dumps({**config, **other}))
             self.refused(65, "shape [2, 2, 4], which is not that of xlnet_config.json")
-        (self.release / "xlnet_config.json").write_text('{"n_layer": 2}')
-        self.refused(65, "xlnet_config.json' is damaged")
+        for text in ('{"n_layer": 2}', "[" * 200_000, '{"a":' * 200_000, "3"):
+            (self.release / "xlnet_config.json").write_text(text)
+            self.refused(65, "xlnet_config.json' is damaged")
+        (self.release / "xlnet_config.json").write_text(json.dumps(config))
+        (self.root / "secret").write_bytes(data.read_bytes())  # its bytes would become weights
+        for path in (index, data, self.release / "xlnet_config.json"):
+            bytes_of_path = path.read_bytes()
+            path.unlink()
+            path.symlink_to(self.root / "secret")
+            self.refused(65, "secret', which is not in its directory")
+            path.unlink()
+            path.write_bytes(bytes_of_path)
         (self.release / "xlnet_config.json").unlink()
         self.refused(65, "name the directory of an unpacked release")
 
