@@ -26,12 +26,6 @@ bool IsCount(const ParsedJson& value) {
 
 }  // namespace
 
-absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text) {
-  ParsedJson json = TryParseJson(text);
-  if (!json.is_object()) return absl::DataLossError(WhyNoJsonObject(text));
-  return json;
-}
-
 template <>
 absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key) {
   const ParsedJson* const value = FindMember(json, key);

@@ -19,12 +19,8 @@
 namespace anyorder::ckpt {
 
 using Json = nlohmann::ordered_json;  // for writing: members stay in the order they were set
-// For reading. The ordered kind searches all earlier members for each new one, so a file or frame
-// of a hundred thousand short members would keep a reader busy for minutes.
+// For reading: its objects may have any number of members (kMaxOrderedComparisons).
 using ParsedJson = nlohmann::json;
-
-// DataLoss if `text` is not one JSON object. nlohmann/json handles duplicate keys and depth.
-absl::StatusOr<ParsedJson> ParseJsonObject(absl::string_view text);
 
 // The member `key`. Errors: DataLoss naming it. Integers must be >= 0; a shape has at most
 // Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.

@@ -75,6 +75,9 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
   });
 
   Json header = Json::object();
+  // Names differ, so that no new one needs to be compared with all others.
+  auto& members = header.get_ref<Json::object_t&>();
+  members.reserve(entries.size() + 1);
   if (!metadata.empty()) {
     for (const auto& [key, value] : metadata) header[kMetadataKey][key] = value;
   }
@@ -85,9 +88,9 @@ absl::StatusOr<SafetensorsLayout> LayOutSafetensors(const std::vector<Safetensor
     const SafetensorsEntry& entry = entries[i];
     layout.offsets[i] = position;
     const int64_t end = position + ByteSize(entry);
-    header[entry.name] = {{"dtype", std::string(Name(entry.dtype))},
-                          {"shape", ShapeToJson(entry.shape)},
-                          {"data_offsets", {position, end}}};
+    members.emplace_back(entry.name, Json{{"dtype", std::string(Name(entry.dtype))},
+                                          {"shape", ShapeToJson(entry.shape)},
+                                          {"data_offsets", {position, end}}});
     position = end;
   }
 
@@ -209,14 +212,14 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
     RETURN_IF_ERROR(reader.file_->ReadAt(0, prefix.data(), static_cast<int64_t>(prefix.size())));
   }
   ASSIGN_OR_RETURN(reader.header_, ParseSafetensorsHeader(prefix, size, path));
+  for (const SafetensorsTensor& tensor : reader.header_.tensors)
+    reader.places_.emplace(tensor.entry.name, reader.places_.size());
   return reader;
 }
 
 const SafetensorsTensor* SafetensorsReader::Find(absl::string_view name) const {
-  for (const SafetensorsTensor& tensor : header_.tensors) {
-    if (tensor.entry.name == name) return &tensor;
-  }
-  return nullptr;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &header_.tensors[found->second];
 }
 
 absl::Status SafetensorsReader::Read(absl::string_view name, int64_t begin, int64_t end,

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -118,6 +119,7 @@ class SafetensorsReader {
   std::string path_;
   std::unique_ptr<ReadableFile> file_;
   SafetensorsHeader header_;
+  absl::flat_hash_map<std::string, size_t> places_;  // in header_.tensors, by name
 };
 
 }  // namespace anyorder::ckpt

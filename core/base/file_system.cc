@@ -151,7 +151,8 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    // Without a wait for the writer of a pipe, which is refused.
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (!fd.valid()) return ErrnoStatus("open", path);
     struct stat info {};
     if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
@@ -239,7 +240,8 @@ std::string BaseName(absl::string_view path) {
 absl::StatusOr<std::string> ReadSmallFile(FileSystem* fs, const std::string& path) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, fs->OpenForRead(path));
   if (file->size() > kMaxSmallFileBytes) {
-    return DataLoss("'", path, "' has ", file->size(), " bytes, more than any file of this kind");
+    return DataLoss("'", path, "' has ", file->size(), " bytes; a file of this kind has at most ",
+                    kMaxSmallFileBytes);
   }
   std::string content(static_cast<size_t>(file->size()), '\0');
   RETURN_IF_ERROR(file->ReadAt(0, content.data(), file->size()));

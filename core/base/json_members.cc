@@ -33,9 +33,38 @@ std::string ReasonOf(std::string_view words) {
 
 }  // namespace
 
+bool IsWithinJsonLimits(std::string_view text, bool is_ordered) {
+  const auto opens = [](char c) { return c == '[' || c == '{'; };
+  // Most texts, at the speed of memory. A member has three characters at least.
+  if (text.size() < (1 << 17) && std::count_if(text.begin(), text.end(), opens) <= kMaxJsonDepth)
+    return true;
+  // Where damaged text makes this count wrong, the parser has stopped before.
+  int64_t members[kMaxJsonDepth + 1] = {}, comparisons = 0;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '"') {
+      for (++i; i < text.size() && text[i] != '"'; ++i) i += text[i] == '\\';
+    } else if (opens(text[i])) {
+      if (++depth > kMaxJsonDepth) return false;
+      members[depth] = 0;
+    } else if (text[i] == ']' || text[i] == '}') {
+      depth = std::max(depth - 1, 0);
+    } else if (text[i] == ':') {
+      comparisons += members[depth]++;
+    }
+  }
+  return !is_ordered || comparisons <= kMaxOrderedComparisons;
+}
+
 std::string WhyNoJsonObject(std::string_view text) {
   FaultSink sink;
-  if (Json::sax_parse(text.begin(), text.end(), &sink)) return "not a JSON object";
+  if (!IsWithinJsonLimits(text, /*is_ordered=*/false))
+    return absl::StrCat("JSON that is nested deeper than ", kMaxJsonDepth, " levels");
+  if (Json::sax_parse(text.begin(), text.end(), &sink)) {
+    return IsWithinJsonLimits(text, /*is_ordered=*/true)
+               ? "not a JSON object"
+               : "JSON with more than 46,000 members in an object, or many in several";
+  }
   const std::string_view before = text.substr(0, std::max<size_t>(sink.end, 1) - 1);
   const std::string_view line = before.substr(before.rfind('\n') + 1);
   const auto starts_character = [](unsigned char c) { return (c & 0xC0) != 0x80; };

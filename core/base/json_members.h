@@ -8,7 +8,10 @@
 //   VisitPace(pace, MemberWriter(json));
 //   VisitPace(pace, MemberReader(json));
 //
-// Nothing here throws. Include only in .cc files: nlohmann/json.hpp is slow to compile.
+// Nothing here throws, and this is the only place that parses or prints JSON (tests/lint), which
+// others may have written: what is beyond the limits below is refused before anything of it is
+// built. How many bytes a text may have is said where it is read (whole_file.h). Include only in
+// .cc files: nlohmann/json.hpp is slow to compile.
 
 #pragma once
 
@@ -21,24 +24,49 @@
 #include <type_traits>
 #include <utility>
 
+#include "absl/status/statusor.h"
+
 namespace anyorder {
 
-// A discarded value, which is no object, list or anything else, if `text` is not JSON.
+// How many lists and objects may stand in each other. nlohmann copies, prints and destroys values
+// by recursion, which ends the program where they are as deep as its stack.
+inline constexpr int kMaxJsonDepth = 64;
+// How many comparisons an ordered_json may need, which compares a new member with all others of its
+// object: those of two objects of 32768 members.
+inline constexpr int64_t kMaxOrderedComparisons = int64_t{1} << 30;
+
+// Whether JSON, of which `text` may be a damaged piece, keeps the first, or both.
+bool IsWithinJsonLimits(std::string_view text, bool is_ordered);
+
+// A discarded value, which is no object, list or anything else, if `text` is not JSON or beyond the
+// limits.
 template <typename Json = nlohmann::json, typename Text>
 Json TryParseJson(const Text& text) {
+  constexpr bool kIsOrdered = std::is_same_v<Json, nlohmann::ordered_json>;
+  if (!IsWithinJsonLimits({text.data(), text.size()}, kIsOrdered))
+    return Json(Json::value_t::discarded);
   return Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
 }
 
 // Why `text` is no JSON object: "not a JSON object", or "not valid JSON (column 10: invalid
-// literal)", with the line if the fault is not in the first. Columns are characters, from 1.
+// literal)", with the line if the fault is not in the first. Columns are characters, from 1. Or
+// which limit it is beyond.
 std::string WhyNoJsonObject(std::string_view text);
 template <typename Text>  // Abseil's views
 std::string WhyNoJsonObject(const Text& text) {
   return WhyNoJsonObject(std::string_view(text.data(), text.size()));
 }
 
-// The only way to print JSON (tests/lint): by itself nlohmann's dump() throws where a string is not
-// UTF-8, as names of files may be. Such bytes become U+FFFD. In one line, or indented.
+// The object that is `text`. Errors: DataLoss with WhyNoJsonObject and `advice`.
+template <typename Json = nlohmann::json, typename Text>
+absl::StatusOr<Json> ParseJsonObject(const Text& text, const std::string& advice = "") {
+  auto json = TryParseJson<Json>(text);
+  if (json.is_object()) return json;
+  return absl::DataLossError(WhyNoJsonObject(text) + advice);
+}
+
+// By itself nlohmann's dump() throws where a string is not UTF-8, as names of files may be. Such
+// bytes become U+FFFD. In one line, or indented.
 template <typename Json>
 std::string DumpJson(const Json& json, int indent = -1, bool ensure_ascii = false) {
   return json.dump(indent, ' ', ensure_ascii, Json::error_handler_t::replace);

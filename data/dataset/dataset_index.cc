@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
+#include "core/base/file_system.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
-#include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
 
 namespace anyorder::data {
@@ -151,7 +151,7 @@ std::string TokenizerDigest(const std::string& file_digest, const std::string& d
 
 absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kIndexFile);
-  const absl::StatusOr<std::string> text = ReadWholeFile(path);
+  const absl::StatusOr<std::string> text = ReadSmallFile(FileSystem::Posix(), path);
   if (!text.ok()) {
     return Annotate(text.status(),
                     "not a finished dataset (run anyorder-prep to make or finish it)");
@@ -159,8 +159,9 @@ absl::StatusOr<DatasetIndex> ReadDatasetIndex(const std::string& directory) {
   const auto damaged = [&](absl::string_view why) {
     return DataLoss("'", path, "': ", why, "; restore it or prepare the data again");
   };
-  Json root = TryParseJson(*text);
-  if (!root.is_object()) return damaged(WhyNoJsonObject(*text));
+  absl::StatusOr<Json> parsed = ParseJsonObject(*text);
+  if (!parsed.ok()) return damaged(parsed.status().message());
+  Json& root = *parsed;
   if (root.value("format", Json()) != kFormatName) return damaged("not an anyorder dataset");
   const Json version = root.value("format_version", Json());
   if (version != kIndexVersion && version != kIndexVersion - 1) {

@@ -31,12 +31,6 @@ absl::StatusOr<Value> Member(const Json& line, const char* name) {
   return found->get<Value>();
 }
 
-absl::StatusOr<Json> ParseLine(std::string_view text) {
-  Json line = TryParseJson(text);
-  if (!line.is_object()) return DataLoss(WhyNoJsonObject(text));
-  return line;
-}
-
 absl::StatusOr<OriginalPassage> ParsePassage(const Json& line, int64_t num_tokens) {
   OriginalPassage passage;
   ASSIGN_OR_RETURN(passage.text, Member<std::string>(line, "passage"));
@@ -114,7 +108,7 @@ std::string_view ExampleOrigins::Line(int64_t example) const {
 
 absl::StatusOr<std::shared_ptr<const OriginalPassage>> ExampleOrigins::PassageOf(int64_t example) {
   if (example == passage_line_) return passage_;
-  ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
+  ASSIGN_OR_RETURN(const Json line, ParseJsonObject(Line(example)));
   ASSIGN_OR_RETURN(const ExampleOutline outline, examples_.Outline(example));
   ASSIGN_OR_RETURN(OriginalPassage passage, ParsePassage(line, outline.lengths[1]));
   passage_ = std::make_shared<const OriginalPassage>(std::move(passage));
@@ -124,7 +118,7 @@ absl::StatusOr<std::shared_ptr<const OriginalPassage>> ExampleOrigins::PassageOf
 
 absl::StatusOr<ExampleOrigin> ExampleOrigins::ReadLine(int64_t example) {
   ExampleOrigin origin;
-  ASSIGN_OR_RETURN(const Json line, ParseLine(Line(example)));
+  ASSIGN_OR_RETURN(const Json line, ParseJsonObject(Line(example)));
   if (line.contains("id")) {
     ASSIGN_OR_RETURN(origin.id, Member<std::string>(line, "id"));
   }

@@ -253,7 +253,7 @@ class Preparation {
   }
 
   absl::Status LoadScan() {
-    const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath());
+    const absl::StatusOr<std::string> text = ReadWholeFile(staging_->ScanPath(), kMaxTextBytes);
     if (absl::IsNotFound(text.status())) {
       return FailedPrecondition("the work in '", staging_->folder(),
                                 "' was not planned to be split; run it with --plan, too");
@@ -308,7 +308,7 @@ class Preparation {
   absl::Status ObtainModel() {
     std::string model;
     if (staging_->Exists(staging_->ModelPath())) {
-      ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath()));
+      ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath(), kMaxTextBytes));
     } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
       return FailedPrecondition("the plan in '", staging_->folder(),
                                 "' has no vocabulary yet; run --plan to its end");

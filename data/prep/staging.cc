@@ -171,7 +171,7 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
 absl::StatusOr<bool> Staging::BindPlan(const PlanIdentity& identity, bool may_change) {
   const bool had_plan = std::exchange(has_plan_, true);
   if (had_plan) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath()));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(PlanPath(), kMaxTextBytes));
     ASSIGN_OR_RETURN(
         const bool is_other,
         HasOtherInput(TryParseJson(text), identity,

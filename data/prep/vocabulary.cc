@@ -23,8 +23,8 @@ namespace fs = std::filesystem;
 std::string FlagOf(absl::string_view field) { return absl::StrCat("--", field, "-id"); }
 
 // The bytes of a file in a tokenizer's directory; "" where there is none.
-absl::StatusOr<std::string> ReadIfThere(const fs::path& path) {
-  absl::StatusOr<std::string> bytes = ReadWholeFile(path.string());
+absl::StatusOr<std::string> ReadIfThere(const fs::path& folder, const char* name) {
+  absl::StatusOr<std::string> bytes = ReadFileInside(folder.string(), name, kMaxTableBytes);
   if (absl::IsNotFound(bytes.status())) return std::string();
   return bytes;
 }
@@ -80,9 +80,9 @@ absl::Status Declare(const DeclaredVocabulary& declared, const std::string& name
 
 absl::StatusOr<DatasetVocabulary> ReadHuggingFace(const fs::path& path, std::string json) {
   const fs::path folder = path.parent_path();
-  ASSIGN_OR_RETURN(const std::string config, ReadIfThere(folder / "tokenizer_config.json"));
-  ASSIGN_OR_RETURN(const std::string special, ReadIfThere(folder / "special_tokens_map.json"));
-  ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder / "added_tokens.json"));
+  ASSIGN_OR_RETURN(const std::string config, ReadIfThere(folder, "tokenizer_config.json"));
+  ASSIGN_OR_RETURN(const std::string special, ReadIfThere(folder, "special_tokens_map.json"));
+  ASSIGN_OR_RETURN(const std::string added, ReadIfThere(folder, "added_tokens.json"));
   ASSIGN_OR_RETURN(DatasetVocabulary vocabulary,
                    ParseHuggingFace(json, config, special, added, path.string()));
   vocabulary.file = kHuggingFaceFile;
@@ -116,7 +116,7 @@ Cleaning RecordedCleaning(const fs::path& path, const std::string& bytes, bool h
   nlohmann::json json;
   for (const char* file : {"import/tokenizer_config.json", "tokenizer_config.json"})
     if (!json.is_object())
-      json = TryParseJson(ReadWholeFile((folder / file).string()).value_or(""));
+      json = TryParseJson(ReadFileInside(folder.string(), file, kMaxSettingsBytes).value_or(""));
   const auto is = [&](const char* name, bool value) {
     return has_xlnet_layout && FindMember(json, name) != nullptr && json[name] == value;
   };
@@ -169,7 +169,7 @@ bool IsHuggingFace(const std::string& path, const std::string& bytes) {
 }
 
 absl::StatusOr<DatasetVocabulary> ReadFileOfTokenizer(const std::string& path) {
-  ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(std::string bytes, ReadWholeFile(path, kMaxTableBytes));
   return IsHuggingFace(path, bytes) ? ReadHuggingFace(path, std::move(bytes))
                                     : ReadSentencePiece(path, std::move(bytes));
 }
@@ -198,10 +198,11 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
                            " is not how the texts of dataset '", folder, "' are cleaned, ",
                            cleaning.name(), "; leave it out");
   }
+  RETURN_IF_ERROR(CheckFileInside(folder, index.tokenizer.file));
   const std::string path = absl::StrCat(folder, "/", index.tokenizer.file);
   DatasetVocabulary vocabulary;
   if (index.tokenizer.file == kDeclaredFile) {
-    ASSIGN_OR_RETURN(vocabulary.bytes, ReadWholeFile(path));
+    ASSIGN_OR_RETURN(vocabulary.bytes, ReadWholeFile(path, kMaxTableBytes));
     vocabulary.is_start_piece.assign(index.vocab_size, true);
   } else {
     ASSIGN_OR_RETURN(vocabulary, ReadFileOfTokenizer(path));
@@ -245,8 +246,9 @@ absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
     if (fs::exists(fs::path(path) / kIndexFile, ignored)) return ReadOfDataset(path, declared);
     file.clear();
     for (const char* name : {kHuggingFaceFile, kOtherModelFile, kTokenizerFile}) {
-      const fs::path found = fs::path(path) / name;
-      if (file.empty() && fs::exists(found, ignored)) file = found.string();
+      if (!file.empty() || !fs::exists(fs::path(path) / name, ignored)) continue;
+      RETURN_IF_ERROR(CheckFileInside(path, name));
+      file = (fs::path(path) / name).string();
     }
     if (file.empty()) {
       return InvalidArgument("'", path, "' holds no ", kHuggingFaceFile, ", ", kOtherModelFile,
@@ -274,7 +276,7 @@ absl::StatusOr<std::optional<DatasetVocabulary>> ReadGivenVocabulary(
     const std::string& vocab, const std::string& tokenizer, const DeclaredVocabulary& declared) {
   if (tokenizer.empty() && vocab.empty()) return std::nullopt;
   if (tokenizer.empty()) {
-    ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab));
+    ASSIGN_OR_RETURN(std::string model, ReadWholeFile(vocab, kMaxTableBytes));
     ASSIGN_OR_RETURN(const Tokenizer loaded, Tokenizer::Load(model, vocab));
     return VocabularyOf(loaded, std::move(model), vocab, declared);
   }

@@ -60,7 +60,7 @@ absl::Status ReadTrecLines(
 absl::Status ReadTrecRows(
     const std::string& path, const Cells& columns,
     const std::function<absl::Status(const Cells& cells, uint64_t line)>& take) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
   return ReadTrecLines(path, text, [&](absl::string_view line, uint64_t number) -> absl::Status {
     const Cells cells = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (cells.size() == columns.size()) return take(cells, number);
@@ -266,7 +266,7 @@ class DocumentReader {
 }  // namespace
 
 absl::StatusOr<std::vector<TrecTopic>> ReadTrecTopics(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
   return TopicFile(path, text).Read();
 }
 

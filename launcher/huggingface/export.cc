@@ -86,13 +86,14 @@ struct Export {
 // The tokenizer's files, of the dataset that the run was trained on.
 absl::Status WriteTokenizerOfDataset(const Export& work, const data::DatasetIndex& dataset,
                                      const TokenizerSettings& settings) {
+  RETURN_IF_ERROR(CheckFileInside(work.config.data.shards, dataset.tokenizer.file));
   const fs::path model = fs::path(work.config.data.shards) / dataset.tokenizer.file;
   if (dataset.tokenizer.file == data::kHuggingFaceFile)
     return WriteOtherTokenizerFiles(model.string(), dataset.vocab_ids, settings.max_length,
                                     work.directory.string());
   // Special ids of data whose tokenizer is unknown.
   if (dataset.tokenizer.file != data::kTokenizerFile)
-    return CopyIfThere(model.string(), (work.directory / dataset.tokenizer.file).string());
+    return CopyIfThere(work.config.data.shards, work.directory.string(), dataset.tokenizer.file);
   return WriteVocabulary(work.config.data.shards, dataset.tokenizer_digest, work.directory,
                          settings);
 }
@@ -124,7 +125,8 @@ absl::StatusOr<std::string> ConfigText(const Export& work, const HfFamily& famil
   if (work.imported.exists()) {
     RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
     if (tokenizer != nullptr) RETURN_IF_ERROR(WriteTokenizerOfImport(work, *tokenizer));
-    ASSIGN_OR_RETURN(const std::string original, ReadWholeFile(work.imported.config));
+    ASSIGN_OR_RETURN(const std::string original,
+                     ReadWholeFile(work.imported.config, kMaxSettingsBytes));
     ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
     std::optional<DType> dtype = work.options.files.dtype;
     if (!dtype && !family.names().keeps_storage) dtype = work.dtype();
@@ -371,7 +373,8 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   if (work.imported.exists() && config.lora.Trains("transformer.segment_embedding.weight")) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(work.imported.config));
+    ASSIGN_OR_RETURN(const std::string text,
+                     ReadWholeFile(work.imported.config, kMaxSettingsBytes));
     ASSIGN_OR_RETURN(const HfConfig base, ParseHfConfig(text, work.imported.config));
     if (base.model.num_segments < config.model.num_segments) {
       return FailedPrecondition("the run trains ", config.model.num_segments,

@@ -23,10 +23,9 @@ std::string Text(const Json& json) { return DumpJson(json, 2) + "\n"; }
 }  // namespace
 
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path) {
-  const auto json = TryParseJson<Json>(text);
-  if (!json.is_object())
-    return DataLoss("'", path, "' is ", WhyNoJsonObject(text),
-                    "; fetch the model's config.json again");
+  const auto parsed = ParseJsonObject<Json>(text, "; fetch the model's config.json again");
+  RETURN_IF_ERROR(Annotate(parsed.status(), absl::StrCat("'", path, "'")));
+  const Json& json = *parsed;
   HfConfigReader reader(json);
   std::string type;
   reader.String("model_type", type);
@@ -49,7 +48,7 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
                                                const RunConfig& config) {
   const ImportedRun imported = ImportOfExport(run_dir, config);
   if (!imported.exists()) return &FamilyOfRun(config);
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config, kMaxSettingsBytes));
   ASSIGN_OR_RETURN(const HfConfig original, ParseHfConfig(text, imported.config));
   return &VariantOfRun(*original.family, config);
 }

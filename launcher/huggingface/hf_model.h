@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -109,8 +110,8 @@ class HfWeights {
   };
 
   HfWeights() = default;
-  absl::Status AddFile(const std::string& path);
-  absl::Status AddIndexed(const std::string& directory, const std::string& index_path);
+  absl::Status AddFile(const std::string& directory, const std::string& name);
+  absl::Status AddIndexed(const std::string& directory);
   const Tensor* Find(absl::string_view name) const;
   // "'file': tensor 'name'"
   std::string Where(const Tensor& tensor) const;
@@ -129,6 +130,7 @@ class HfWeights {
 
   std::vector<File> files_;
   std::vector<Tensor> tensors_;
+  absl::flat_hash_map<std::string, size_t> places_;  // in tensors_, by name
 };
 
 }  // namespace anyorder::launcher

@@ -23,7 +23,7 @@ namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
+using IndexJson = nlohmann::json;  // of any number of members
 
 // Read and converted at once, so that memory stays small for any model.
 constexpr int64_t kReadElements = 4 << 20;
@@ -69,29 +69,25 @@ absl::Status NoWeights(const std::string& directory) {
 
 absl::StatusOr<HfWeights> HfWeights::Open(const std::string& directory) {
   HfWeights weights;
-  const fs::path root(directory);
-  const fs::path whole = root / "model.safetensors";
-  const fs::path index = root / "model.safetensors.index.json";
   // In the order in which transformers looks for them.
-  if (IsFile(whole)) {
-    RETURN_IF_ERROR(weights.AddFile(whole.string()));
-  } else if (IsFile(index)) {
-    RETURN_IF_ERROR(weights.AddIndexed(directory, index.string()));
-  } else {
-    return NoWeights(directory);
-  }
+  absl::Status status = weights.AddFile(directory, "model.safetensors");
+  if (absl::IsNotFound(status)) status = weights.AddIndexed(directory);
+  if (absl::IsNotFound(status)) return NoWeights(directory);
+  RETURN_IF_ERROR(status);
   return weights;
 }
 
-absl::Status HfWeights::AddFile(const std::string& path) {
+absl::Status HfWeights::AddFile(const std::string& directory, const std::string& name) {
+  RETURN_IF_ERROR(CheckFileInside(directory, name));
+  const std::string path = (fs::path(directory) / name).string();
   absl::StatusOr<ckpt::SafetensorsReader> reader = ckpt::SafetensorsReader::Open(path);
   if (absl::IsDataLoss(reader.status())) return DataLoss(reader.status().message(), kFetchAgain);
   RETURN_IF_ERROR(reader.status());
   for (const ckpt::SafetensorsTensor& tensor : reader->tensors()) {
-    const Tensor* const known = Find(tensor.entry.name);
-    if (known != nullptr) {
-      return DataLoss(Where(*known), " is in '", path, "', too; only one file may hold it",
-                      kFetchAgain);
+    const auto [known, is_new] = places_.emplace(tensor.entry.name, tensors_.size());
+    if (!is_new) {
+      return DataLoss(Where(tensors_[known->second]), " is in '", path,
+                      "', too; only one file may hold it", kFetchAgain);
     }
     tensors_.push_back({files_.size(), tensor.entry});
   }
@@ -99,14 +95,15 @@ absl::Status HfWeights::AddFile(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status HfWeights::AddIndexed(const std::string& directory, const std::string& index_path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(index_path));
+absl::Status HfWeights::AddIndexed(const std::string& directory) {
+  constexpr char kIndexName[] = "model.safetensors.index.json";
+  ASSIGN_OR_RETURN(const std::string text, ReadFileInside(directory, kIndexName, kMaxTableBytes));
   const auto damaged = [&](absl::string_view what) {
-    return DataLoss("'", index_path, "': ", what, kFetchAgain);
+    return DataLoss("'", (fs::path(directory) / kIndexName).string(), "': ", what, kFetchAgain);
   };
-  const auto json = TryParseJson<Json>(text);
-  if (!json.is_object()) return damaged(WhyNoJsonObject(text));
-  const Json* const map = FindMember(json, "weight_map", &Json::is_object);
+  const absl::StatusOr<IndexJson> json = ParseJsonObject(text);
+  if (!json.ok()) return damaged(json.status().message());
+  const IndexJson* const map = FindMember(*json, "weight_map", &IndexJson::is_object);
   if (map == nullptr) return damaged("no object 'weight_map'");
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
@@ -117,10 +114,10 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
     names.insert(name);
   }
   for (const std::string& name : names) {
-    const std::string path = (fs::path(directory) / name).string();
-    if (!IsFile(path))
+    const absl::Status added = AddFile(directory, name);
+    if (absl::IsNotFound(added))
       return damaged(absl::StrCat("the file '", name, "' that it names is missing"));
-    RETURN_IF_ERROR(AddFile(path));
+    RETURN_IF_ERROR(added);
   }
   for (const auto& [tensor, file] : map->items()) {
     const Tensor* const found = Find(tensor);
@@ -132,10 +129,8 @@ absl::Status HfWeights::AddIndexed(const std::string& directory, const std::stri
 }
 
 const HfWeights::Tensor* HfWeights::Find(absl::string_view name) const {
-  const auto found = std::find_if(tensors_.begin(), tensors_.end(), [name](const Tensor& tensor) {
-    return tensor.entry.name == name;
-  });
-  return found == tensors_.end() ? nullptr : &*found;
+  const auto found = places_.find(name);
+  return found == places_.end() ? nullptr : &tensors_[found->second];
 }
 
 std::string HfWeights::Where(const Tensor& tensor) const {

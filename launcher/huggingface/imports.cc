@@ -62,7 +62,7 @@ absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const Ru
     RunConfig base = RunConfig::ForNewRun();
     base.model = defaults.model;
     base.data = defaults.data;
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config, kMaxSettingsBytes));
     ASSIGN_OR_RETURN(config, ParseRunConfig(text, options.config, base));
     origin = options.config;
   }
@@ -134,10 +134,9 @@ struct Import {
 
 absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::string& name,
                                       absl::string_view remedy) {
-  const std::string path = (fs::path(directory) / name).string();
-  absl::StatusOr<std::string> text = ReadWholeFile(path);
+  absl::StatusOr<std::string> text = ReadFileInside(directory, name, kMaxTableBytes);
   if (!absl::IsNotFound(text.status())) return text;
-  return FailedPrecondition("'", path, "' is missing; ", remedy);
+  return FailedPrecondition("'", (fs::path(directory) / name).string(), "' is missing; ", remedy);
 }
 
 absl::Status CheckInput(const std::string& input) {
@@ -199,7 +198,7 @@ absl::Status CheckContradictions(const ImportOptions& options, const HfConfig& m
 absl::StatusOr<RunConfig> ConfigOfWeights(const ImportOptions& options, const HfConfig& model) {
   ImportOptions asked = options;
   if (!options.config.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(options.config, kMaxSettingsBytes));
     ASSIGN_OR_RETURN(const RunConfig file, ParseRunConfig(text, options.config));
     asked.overrides.insert(asked.overrides.begin(), "objective.name=" + file.objective.name);
   }
@@ -237,8 +236,8 @@ absl::StatusOr<std::string> TokenizerDigestOf(const Import& import) {
     ASSIGN_OR_RETURN(const auto vocabulary, data::ReadGivenVocabulary(path, "", {}));
     return vocabulary->Digest();
   }
-  const std::string other = (fs::path(import.input) / data::kHuggingFaceFile).string();
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(other);
+  const absl::StatusOr<std::string> bytes =
+      ReadFileInside(import.input, data::kHuggingFaceFile, kMaxTableBytes);
   if (absl::IsNotFound(bytes.status())) return std::string();
   RETURN_IF_ERROR(bytes.status());
   return DigestOf(*bytes).Hex();
@@ -431,6 +430,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   const TensorTable tensors = ExpectedTensors(weights, import, layout);
   RETURN_IF_ERROR(CheckWeights(weights, tensors, import));
   RETURN_IF_ERROR(ReadVocabulary(import));
+  RETURN_IF_ERROR(CopyKeptFiles(import.input, /*to=*/""));
 
   const HfWeights::Totals totals = weights.totals();
   absl::PrintF("reading %d tensors, %.1f MB\n", totals.tensors,
@@ -482,8 +482,7 @@ absl::Status ImportRun(const ImportRunOptions& options) {
                                        " step ", metadata.step),
                           // A vocabulary that came with imported weights goes with them.
                           [&options](const RunDirectory& paths) {
-                            return CopyIfThere(ImportedRun(options.input).vocabulary,
-                                               ImportedRun(paths.root).vocabulary);
+                            return CopyIfThere(options.input, paths.root, data::kTokenizerFile);
                           })
                       .status());
   PrintSummary(options, metadata.step, plan);

@@ -115,11 +115,11 @@ bool IsModelDirectory(const std::string& directory) { return HasFile(directory, 
 
 absl::StatusOr<Json> DescribeModelDirectory(const std::string& directory, bool verify,
                                             bool with_tensors) {
-  const std::string path = JoinPath(directory, "config.json");
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const auto config = TryParseJson<Json>(text);
-  if (!config.is_object())
-    return DataLoss("'", path, "' is ", WhyNoJsonObject(text), "; export or fetch the model again");
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFileInside(directory, "config.json", kMaxSettingsBytes));
+  const auto parsed = ParseJsonObject<Json>(text, "; export or fetch the model again");
+  RETURN_IF_ERROR(Annotate(parsed.status(), JoinPath(directory, "config.json")));
+  const Json& config = *parsed;
   ASSIGN_OR_RETURN(const HfWeights weights, HfWeights::Open(directory));
   if (verify) RETURN_IF_ERROR(weights.CheckValues());
   const bool is_ours = config.contains("model_type") && config["model_type"] == kAnyorderModelType;

@@ -197,26 +197,26 @@ Json TokenizerConfig(const TokenizerSettings& settings) {
   return json;
 }
 
-// The member of an object; null where there is none.
-Json Member(const Json& json, const char* name) {
-  return json.is_object() && json.contains(name) ? json[name] : Json();
-}
-
 // {id: token} of a tokenizer.json.
-std::map<int64_t, std::string> TokensOf(const Json& file) {
+std::map<int64_t, std::string> TokensOf(const nlohmann::json& file) {
+  using Json = nlohmann::json;  // of any number of members
+  const auto member = [](const Json& json, const char* name) {
+    const Json* const found = FindMember(json, name);
+    return found == nullptr ? Json() : *found;
+  };
   std::map<int64_t, std::string> tokens;
   const auto add = [&](const Json& id, const Json& text) {
     if (id.is_number_integer() && text.is_string()) tokens[id] = text;
   };
-  const Json vocab = Member(Member(file, "model"), "vocab");
+  const Json vocab = member(member(file, "model"), "vocab");
   if (vocab.is_array()) {  // Unigram: pieces with scores, in order
     for (size_t id = 0; id < vocab.size(); ++id)
       if (vocab[id].is_array() && !vocab[id].empty()) add(id, vocab[id][0]);
   } else {
     for (const auto& [text, id] : vocab.items()) add(id, text);
   }
-  for (const Json& token : Member(file, "added_tokens"))
-    add(Member(token, "id"), Member(token, "content"));
+  for (const Json& token : member(file, "added_tokens"))
+    add(member(token, "id"), member(token, "content"));
   return tokens;
 }
 
@@ -260,12 +260,10 @@ absl::Status WriteTokenizerFiles(const Vocabulary& vocabulary, const TokenizerSe
 
 absl::Status WriteOtherTokenizerFiles(const std::string& source, const data::VocabIds& ids,
                                       int64_t max_length, const std::string& directory) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source));
-  const auto file = TryParseJson<Json>(text);
-  if (!file.is_object())
-    return DataLoss(source, " is damaged: it is ", WhyNoJsonObject(text),
-                    "; prepare the data again");
-  const std::map<int64_t, std::string> tokens = TokensOf(file);
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(source, kMaxTableBytes));
+  const auto file = ParseJsonObject(text, "; prepare the data again");
+  RETURN_IF_ERROR(Annotate(file.status(), source));
+  const std::map<int64_t, std::string> tokens = TokensOf(*file);
   Json config = {{"tokenizer_class", kPlainClass},
                  {"clean_up_tokenization_spaces", false},
                  {"model_max_length", max_length}};

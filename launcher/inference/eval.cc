@@ -209,7 +209,7 @@ absl::StatusOr<Measured> EvaluateCausally(const EvalOptions& options, const Save
   // Without the piece list only bits per character are unknown.
   std::vector<TextLength> lengths;
   const absl::StatusOr<std::string> tokenizer =
-      ReadWholeFile(absl::StrCat(subject.data_path, "/", index.tokenizer.file));
+      ReadFileInside(subject.data_path, index.tokenizer.file, kMaxTableBytes);
   data::SentencePieceBridge bridge;
   if (tokenizer.ok() && bridge.Load(*tokenizer).empty() &&
       static_cast<uint64_t>(bridge.vocab_size()) == index.vocab_size)

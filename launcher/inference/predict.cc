@@ -105,7 +105,7 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const Texts& texts) {
 absl::StatusOr<std::vector<Texts>> TypedExamples(const Texts& words) {
   if (words.empty()) return std::vector<Texts>();
   if (words != Texts{"-"}) return std::vector<Texts>{words};
-  ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin"));
+  ASSIGN_OR_RETURN(const std::string input, ReadWholeFile("/dev/stdin", kMaxTextBytes));
   std::vector<Texts> examples;
   for (const absl::string_view line : absl::StrSplit(input, '\n', absl::SkipWhitespace()))
     examples.push_back({std::string(line)});
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> ExamplesFile(const PredictOptions& options,
   const std::string path = scratch.path() + "/input.jsonl";
   std::string examples;
   if (options.data == "-") {
-    ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin"));
+    ASSIGN_OR_RETURN(examples, ReadWholeFile("/dev/stdin", kMaxTextBytes));
   }
   for (const Texts& texts : typed) {
     ASSIGN_OR_RETURN(const std::string example, ExampleOf(task, texts));

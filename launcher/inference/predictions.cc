@@ -174,7 +174,7 @@ class PredictionFile {
   PredictionFile(const std::string& path, LabelKind kind) : path_(path), kind_(kind) {}
 
   absl::StatusOr<std::vector<Prediction>> Read() {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path_));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path_, kMaxTextBytes));
     const absl::string_view first =
         absl::StripSuffix(absl::string_view(text).substr(0, text.find('\n')), "\r");
     if (first == "index\tprediction" || first == "id\tprediction") {
@@ -261,7 +261,7 @@ class PredictionFile {
   }
 
   absl::Status ReadObject(const std::string& text) {
-    const auto object = TryParseJson<Json>(text);
+    const auto object = TryParseJson(text);
     if (!object.is_object()) {
       return DataLoss(path_,
                       ":1: this is neither JSON lines of `anyorder predict`, nor a table \"index, "
@@ -407,8 +407,8 @@ absl::StatusOr<std::vector<Prediction>> ReadPredictions(const std::string& path,
 }
 
 absl::Status ReadNullScores(const std::string& path, std::vector<Prediction>& predictions) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
-  const auto object = TryParseJson<Json>(text);
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
+  const auto object = TryParseJson(text);
   if (!object.is_object())
     return DataLoss(path, ": ", WhyNoJsonObject(text), "; null scores are an object of numbers");
   for (Prediction& prediction : predictions) {

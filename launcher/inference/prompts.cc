@@ -42,7 +42,8 @@ std::string InputName(const std::string& path) { return path == "-" ? "standard 
 absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
                                                       ObjectLines objects) {
   const bool is_stdin = path == "-";
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(is_stdin ? "/dev/stdin" : path));
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadWholeFile(is_stdin ? "/dev/stdin" : path, kMaxTextBytes));
   const bool are_objects =
       absl::EndsWith(path, ".jsonl") || absl::EndsWith(path, ".ndjson") ||
       (absl::StartsWith(text, "{") &&

@@ -74,7 +74,7 @@ bool IsOfAnswers(const Prediction& p) { return p.answer.has_value(); }
 // rows of -DOCSTART-.
 absl::StatusOr<std::string> ConllRows(const std::string& input,
                                       const std::vector<Prediction>& predictions) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(input, kMaxTextBytes));
   std::vector<std::string> tags;
   for (const Prediction& prediction : predictions) {
     const std::vector<std::string> more = prediction.tags();

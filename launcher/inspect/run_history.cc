@@ -152,7 +152,7 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   ASSIGN_OR_RETURN(history.metrics, ReadMetrics(paths.metrics));
   ASSIGN_OR_RETURN(history.redone, ReadMetrics(paths.redone));
   for (const std::string& path : {paths.ledger, paths.metrics, paths.redone}) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(path);
+    const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxTextBytes);
     if (text.ok() && !text->empty() && text->back() != '\n') history.torn.push_back(path);
   }
   return history;

@@ -167,7 +167,7 @@ absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file
   std::vector<HostSlots> hosts;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(list_or_file, ignored)) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file, kMaxSettingsBytes));
     int64_t number = 0;
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {
       const absl::StatusOr<std::vector<HostSlots>> parsed = ParseLine(line);

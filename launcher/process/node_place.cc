@@ -69,7 +69,7 @@ bool IsPrivate(const std::string& path) {
 }
 
 absl::StatusOr<NodeScratch> ReadScratch(const std::string& record) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(record, kMaxSettingsBytes));
   const std::vector<std::string> lines = absl::StrSplit(text, '\n');
   NodeScratch scratch;
   scratch.files = lines[0];

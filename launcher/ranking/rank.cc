@@ -186,7 +186,7 @@ absl::StatusOr<Grades> ReadGrades(const std::string& qrels, const RankingInput& 
 absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
   if (choice == kEnglish) return StopWords::English();
   if (choice == kNone) return StopWords();
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice, kMaxTableBytes));
   return StopWords(std::vector<std::string>(
       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())));
 }
@@ -216,7 +216,7 @@ std::string SerializeRanker(const SavedRanker& ranker) {
 
 // DataLoss, naming the path, for a file that SerializeRanker did not make.
 absl::StatusOr<SavedRanker> ReadRanker(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
   const auto file = TryParseJson<Json>(text);
   SavedRanker ranker;
   std::string format;

@@ -76,7 +76,7 @@ class RunReader {
     RETURN_IF_ERROR(CheckIsRun(run_.run_dir));
     run_.name = PlaceName(run_.run_dir);
     ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
-    ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config));
+    ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config, kMaxSettingsBytes));
     ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
     const auto first = std::find_if(ledger_.begin(), ledger_.end(), [](const LedgerRecord& record) {
       return record.As<ledger::Start>() != nullptr && ParseUtcTime(record.time);

@@ -53,7 +53,8 @@ std::string ImportedRun::WithoutVocabulary() const {
 }
 
 std::string ImportedRun::source() const {
-  const nlohmann::json json = TryParseJson(ReadWholeFile(config).value_or(""));
+  const nlohmann::json json =
+      TryParseJson(ReadFileInside(directory, "config.json", kMaxSettingsBytes).value_or(""));
   std::string name;
   MemberReader{json}("_name_or_path", name);
   return name;
@@ -71,18 +72,18 @@ ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) 
 }
 
 std::string ImportedRun::letter_case() const {
-  const std::string path = absl::StrCat(directory, "/tokenizer_config.json");
-  const nlohmann::json json = TryParseJson(ReadWholeFile(path).value_or(""));
+  const nlohmann::json json = TryParseJson(
+      ReadFileInside(directory, "tokenizer_config.json", kMaxSettingsBytes).value_or(""));
   const auto* const lowers = FindMember(json, "do_lower_case", &nlohmann::json::is_boolean);
   if (lowers == nullptr) return "";
   return lowers->get<bool>() ? "uncased" : "cased";
 }
 
-absl::Status CopyIfThere(const std::string& from, const std::string& to) {
-  const absl::StatusOr<std::string> bytes = ReadWholeFile(from);
+absl::Status CopyIfThere(const std::string& from, const std::string& to, const std::string& name) {
+  const absl::StatusOr<std::string> bytes = ReadFileInside(from, name, kMaxTableBytes);
   if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
   RETURN_IF_ERROR(bytes.status());
-  return WriteFileAtomically(to, *bytes);
+  return to.empty() ? absl::OkStatus() : WriteFileAtomically(JoinPath(to, name), *bytes);
 }
 
 absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
@@ -90,13 +91,12 @@ absl::Status CopyKeptFiles(const std::string& from, const std::string& to) {
        {"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "tokenizer.json",
         "vocab.txt", "vocab.json", "merges.txt", "vocab.pkl", "tokenizer.model",
         "chat_template.jinja", "chat_template.json", "generation_config.json"})
-    RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+    RETURN_IF_ERROR(CopyIfThere(from, to, name));
   // The code of models that transformers lacks; config.json's `auto_map` names it.
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(from, error)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.path().extension() == ".py" && entry.is_regular_file(error))
-      RETURN_IF_ERROR(CopyIfThere(JoinPath(from, name), JoinPath(to, name)));
+    if (entry.path().extension() == ".py")
+      RETURN_IF_ERROR(CopyIfThere(from, to, entry.path().filename().string()));
   }
   return absl::OkStatus();
 }
@@ -107,7 +107,7 @@ absl::Status CheckFirstStart(const std::string& run_dir, const RunConfig& import
   const ImportedRun run(run_dir);
   const std::string tokenizer = run.tokenizer();
   if (tokenizer.empty()) return FailedPrecondition("'", run_dir, "': ", run.WithoutVocabulary());
-  ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(tokenizer));
+  ASSIGN_OR_RETURN(const std::string bytes, ReadWholeFile(tokenizer, kMaxTableBytes));
   const std::string digest = DigestOf(bytes).Hex();
   const std::string known = run.letter_case();
   const auto prepared = dataset.settings.find("case");

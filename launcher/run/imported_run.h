@@ -44,10 +44,11 @@ struct ImportedRun {
 // that they were trained beside. May not exist.
 ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config);
 
-// Copies a file that may be absent; then nothing is made.
-absl::Status CopyIfThere(const std::string& from, const std::string& to);
+// Copies `name`, which may be absent: then nothing is made. Errors: those of ReadFileInside.
+absl::Status CopyIfThere(const std::string& from, const std::string& to, const std::string& name);
 // Copies, from a directory into another, a model's files besides config.json, weights and
-// vocabulary, which are kept and exported again as they are. Each may be absent.
+// vocabulary, which are kept and exported again as they are. Each may be absent. With `to` "" it
+// only checks that it can read them.
 absl::Status CopyKeptFiles(const std::string& from, const std::string& to);
 
 // Whether a run that has only been imported may start so: any settings that leave the model's

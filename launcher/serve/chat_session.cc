@@ -22,7 +22,7 @@ absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
   if (data::ChatTemplate::Read(name_text_or_file).ok() ||
       !std::filesystem::is_regular_file(name_text_or_file, none))
     return name_text_or_file;
-  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file));
+  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(name_text_or_file, kMaxSettingsBytes));
   // The line end that an editor puts behind the last line is not the template's; \n is.
   if (!text.empty() && text.back() == '\n') text.pop_back();
   return text;

@@ -181,7 +181,7 @@ absl::StatusOr<WebAddress> ParseWebAddress(const std::string& text) {
 }
 
 absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxSettingsBytes));
   struct stat info {};
   // As ssh has it: which group may read is another owner's to decide.
   if (::stat(path.c_str(), &info) == 0 &&

@@ -225,7 +225,7 @@ absl::Status Show(const ShowOptions& options) {
 }
 
 absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
   if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
     return FailedPrecondition(path, ": ", text.size(), " bytes, but at most ", 2 * kMostEntries,
                               " are read; draw a smaller one");

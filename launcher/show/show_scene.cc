@@ -37,7 +37,7 @@ absl::StatusOr<RunConfig> ReadConfig(const ShowOptions& options) {
     path = RunDirectory(options.run_dir).config;
   }
   if (!path.empty()) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxSettingsBytes));
     return ParseRunConfig(text, path);
   }
   RunConfig published;

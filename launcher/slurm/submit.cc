@@ -104,7 +104,7 @@ class Traces {
 
   // Call each before it is made.
   void NoteFile(const std::string& path) {
-    absl::StatusOr<std::string> before = ReadWholeFile(path);
+    absl::StatusOr<std::string> before = ReadWholeFile(path, kMaxSettingsBytes);
     files_.emplace_back(path, before.ok() ? std::optional(*std::move(before)) : std::nullopt);
   }
   void NoteDirectories(const std::string& path) {

@@ -184,7 +184,7 @@ void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
 
 absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t attempt) {
   const std::string path = PacePath(run_dir, attempt);
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
   const auto json = TryParseJson<Json>(text);
   const Json* const slowest = FindMember(json, "slowest", &Json::is_array);
   if (slowest == nullptr) return DataLoss("'", path, "' does not hold the pace of ranks");

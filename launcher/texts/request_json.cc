@@ -16,8 +16,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Deeper values would only cost memory, and a printer that calls itself its stack.
-constexpr int kMostDepth = 16;
 constexpr size_t kMostStops = 16;
 
 // What a request is asked with, besides `id` and `op`.
@@ -133,15 +131,6 @@ absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& optio
   return {status.code(), message};
 }
 
-// Whether lists and objects stand in each other on more levels. nlohmann's parser has a stack of
-// its own, so a deep text costs memory alone until it is refused.
-bool IsDeeper(const Json& json, int levels) {
-  return json.is_structured() &&
-         (levels == 0 || std::any_of(json.begin(), json.end(), [levels](const Json& inner) {
-            return IsDeeper(inner, levels - 1);
-          }));
-}
-
 // No token stands for more bytes than the longest; spaces in a row may be one.
 int64_t LeastTokens(const std::string& text, int64_t max_piece_bytes) {
   int64_t bytes = 0;
@@ -198,8 +187,6 @@ absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits,
 
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
   auto json = TryParseJson<Json>(text);
-  if (IsDeeper(json, kMostDepth))
-    return InvalidArgument("the JSON is nested deeper than ", kMostDepth, " levels");
   if (json.is_discarded()) return InvalidArgument("the request is ", WhyNoJsonObject(text));
   return json;
 }

@@ -28,8 +28,7 @@ class TraceParser {
   using Json = nlohmann::json;
 
   static absl::StatusOr<Trace> Parse(absl::string_view line) {
-    const auto json = TryParseJson<Json>(line);
-    if (!json.is_object()) return DataLoss(WhyNoJsonObject(line));
+    ASSIGN_OR_RETURN(const Json json, ParseJsonObject(line));
     Trace trace;
     ASSIGN_OR_RETURN(trace.prompt, Count(json, "prompt", 1, kMostTexts));
     ASSIGN_OR_RETURN(trace.rank, Count(json, "rank", 1, kMostTexts));
@@ -131,7 +130,7 @@ std::string TraceLine(const Trace& trace) {
 }
 
 absl::StatusOr<std::vector<Trace>> ReadTraces(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
   std::vector<Trace> traces;
   int64_t number = 0;
   for (absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -82,8 +82,8 @@ int main(int argc, char** argv) {
   }
   const int workers = argc > 3 ? std::atoi(argv[3]) : 1;
   const int repeats = argc > 4 ? std::atoi(argv[4]) : 3;
-  const auto text = anyorder::ReadWholeFile(argv[1]);
-  const auto model = anyorder::ReadWholeFile(argv[2]);
+  const auto text = anyorder::ReadWholeFile(argv[1], anyorder::kMaxTextBytes);
+  const auto model = anyorder::ReadWholeFile(argv[2], anyorder::kMaxTextBytes);
   ANYORDER_CHECK_OK(text.status());
   ANYORDER_CHECK_OK(model.status());
   anyorder::data::SentencePieceBridge bridge;

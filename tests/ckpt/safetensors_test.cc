@@ -71,7 +71,7 @@ TEST_F(SafetensorsTest, PythonReadsItWithNothingButItsStandardLibrary) {
       absl::StrCat("python3 ", std::getenv("ANYORDER_SOURCE"), "/tests/ckpt/read_safetensors.py ",
                    path(), " > ", directory_.path(), "/out");
   ASSERT_EQ(std::system(command.c_str()), 0);
-  EXPECT_EQ(ReadWholeFile(directory_.path() + "/out").value(),
+  EXPECT_EQ(ReadWholeFile(directory_.path() + "/out", kMaxTextBytes).value(),
             "bytes U8 [3] [1, 2, 255]\n"
             "empty BF16 [0, 4] []\n"
             "weight F32 [2, 2] [0.5, -1.0, 2.0, 3.25]\n");

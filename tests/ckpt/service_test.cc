@@ -210,7 +210,8 @@ TEST_F(ServiceTest, ReadingBackDoesNotHoldUpTheNextSave) {
   }
   may_read = true;
   StopAll();
-  const std::string events = ReadWholeFile(run_dir() + "/ckptd.node00.jsonl").value();
+  const std::string events =
+      ReadWholeFile(run_dir() + "/ckptd.node00.jsonl", kMaxTextBytes).value();
   const size_t first = events.find("VERIFIED");
   ASSERT_NE(first, std::string::npos);
   EXPECT_NE(events.find("VERIFIED", first + 1), std::string::npos);

@@ -51,7 +51,9 @@ class SeveralNodesTest : public ServiceTest {
     return clients;
   }
   std::string EventsOfNode(int node) const {
-    return ReadWholeFile(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl").value();
+    return ReadWholeFile(run_dir() + "/ckptd.node0" + std::to_string(node) + ".jsonl",
+                         kMaxTextBytes)
+        .value();
   }
 };
 

@@ -51,7 +51,7 @@ class ScratchDirectory {
  public:
   const std::string& path() const { return directory_.path(); }
   std::string Load(const std::string& name) const {
-    return ValueOrDie(ReadWholeFile(path() + "/" + name));
+    return ValueOrDie(ReadWholeFile(path() + "/" + name, kMaxTextBytes));
   }
   // Replaces the file's content; returns its path.
   std::string Store(const std::string& name, absl::string_view bytes) const {

@@ -83,7 +83,7 @@ int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants)
   ANYORDER_CHECK(!inputs.empty());
   std::error_code absent;
   for (const auto& entry : std::filesystem::directory_iterator(folder, absent)) {
-    inputs.push_back(ValueOrDie(ReadWholeFile(entry.path())));
+    inputs.push_back(ValueOrDie(ReadWholeFile(entry.path(), kMaxTextBytes)));
   }
   g_kept_path = absl::StrCat("crash-replay-", getpid());
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})

@@ -16,7 +16,7 @@ std::vector<std::string> ConfigSeeds() {
                                     "run.seed=-1"};
   for (const char* name : {"xlnet-tiny", "xlnet-base", "dae-tiny", "transformer-xl-tiny"}) {
     const std::string path = absl::StrCat(ANYORDER_FUZZ_CONFIGS, "/", name, ".toml");
-    seeds.push_back(ValueOrDie(ReadWholeFile(path)));
+    seeds.push_back(ValueOrDie(ReadWholeFile(path, kMaxTextBytes)));
   }
   return seeds;
 }

@@ -3,6 +3,7 @@
 
 - no exceptions thrown in our own code (Status and ANYORDER_CHECK instead);
 - JSON is printed by DumpJson alone: nlohmann's dump() throws where text is not UTF-8;
+- JSON is parsed by core/base/json_members.h alone, which has limits: a deep value ends the program;
 - #pragma once in every header; files of at most 600 lines; no tabs or trailing blanks;
 - comment lines of sources, scripts and configurations, and prose of Markdown, at most 100 columns;
 - every folder of the house has a README.md; internal links and pictures of READMEs lead somewhere,
@@ -35,6 +36,9 @@ def source_faults(path, text):
         if re.search(r"(\.|->)dump\(", code) and not path.startswith("tests/") \
                 and path != "core/base/json_members.h":
             yield f"{path}:{number}: print JSON by DumpJson of core/base/json_members.h"
+        if re.search(r"(?<!\btoml)::(parse|accept|sax_parse)\(|>>\s*\w*[jJ]son\b|\"_json\b", code) \
+                and not path.startswith(("tests/", "core/base/json_members.")):
+            yield f"{path}:{number}: parse JSON by TryParseJson or ParseJsonObject of core/base/json_members.h"
         if "\t" in line or line != line.rstrip():
             yield f"{path}:{number}: tab or trailing blank"
 

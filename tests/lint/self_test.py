@@ -21,6 +21,9 @@ CASES = [
     (check_source.source_faults, "core/base/a.cc", "\n" * 601, "split it by concern"),
     (check_source.source_faults, "core/base/a.cc", "throw std::runtime_error(a);\n", "throws no exceptions"),
     (check_source.source_faults, "core/base/a.cc", "int a; \n", "trailing blank"),
+    *((check_source.source_faults, "data/a.cc", line + "\n", "parse JSON by TryParseJson")
+      for line in ("auto a = Json::parse(text);", "return nlohmann::ordered_json::accept(text);", "file >> json;",
+                   "Value::sax_parse(text, &sink);", "nlohmann::json a; input >> a_json;", 'auto a = R"({})"_json;')),
     (check_source.comment_faults, "core/base/a.cc", "  // " + "word " * 20 + "\n", "comment of 105 columns"),
     (check_source.comment_faults, "tests/run.sh", "# " + "word " * 20 + "\n", "comment of 102 columns"),
     (check_source.prose_faults, "core/README.md", "- " + "word " * 20 + "\n", "prose of 102 columns"),

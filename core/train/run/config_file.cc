@@ -270,7 +270,7 @@ absl::Status ApplyOverrides(const std::vector<std::string>& overrides, const std
 absl::StatusOr<RunConfig> LoadRunConfig(const std::string& path,
                                         const std::vector<std::string>& overrides,
                                         const RunConfig& base) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxSettingsBytes));
   ASSIGN_OR_RETURN(RunConfig config, ParseRunConfig(text, path, base));
   RETURN_IF_ERROR(ApplyOverrides(overrides, path, config));
   return config;

@@ -117,8 +117,7 @@ absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::strin
 
 // Nothing for an event that is not known.
 absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) {
-  const auto json = TryParseJson<Json>(line);
-  if (!json.is_object()) return absl::DataLossError(WhyNoJsonObject(line));
+  ASSIGN_OR_RETURN(const Json json, ParseJsonObject<Json>(line));
   MemberReader take(json);
   std::string name;
   take("event", name);
@@ -167,7 +166,7 @@ absl::Status Ledger::Append(const ledger::Event& event) {
 
 absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
   std::vector<LedgerRecord> records;
-  const absl::StatusOr<std::string> whole = ReadWholeFile(path);
+  const absl::StatusOr<std::string> whole = ReadWholeFile(path, kMaxTextBytes);
   if (absl::IsNotFound(whole.status())) return records;
   RETURN_IF_ERROR(whole.status());
   std::vector<absl::string_view> lines = absl::StrSplit(*whole, '\n');

@@ -38,7 +38,7 @@ TEST_F(AtomicFileTest, AppearsWithACommitAndLeavesNothingWithoutOne) {
     EXPECT_TRUE(HasTemporary());
   }
   EXPECT_FALSE(HasTemporary());
-  EXPECT_EQ(*ReadWholeFile(path_), "old");
+  EXPECT_EQ(*ReadWholeFile(path_, kMaxTextBytes), "old");
 
   const auto file = AtomicFile::Create(FileSystem::Posix(), path_).value();
   std::string expected;
@@ -48,9 +48,9 @@ TEST_F(AtomicFileTest, AppearsWithACommitAndLeavesNothingWithoutOne) {
     expected += part;
     EXPECT_EQ(file->size(), static_cast<int64_t>(expected.size()));
   }
-  EXPECT_EQ(*ReadWholeFile(path_), "old");
+  EXPECT_EQ(*ReadWholeFile(path_, kMaxTextBytes), "old");
   ASSERT_TRUE(file->Commit().ok());
-  EXPECT_EQ(*ReadWholeFile(path_), expected);
+  EXPECT_EQ(*ReadWholeFile(path_, kMaxTextBytes), expected);
   EXPECT_FALSE(HasTemporary());
 }
 
@@ -87,7 +87,7 @@ TEST(WholeFileTest, EveryByteOfAFileComesBack) {
   bytes[7] = '\0';
   bytes.back() = '\n';
   std::ofstream(path, std::ios::binary) << bytes;
-  const std::string found = ReadWholeFile(path).value();
+  const std::string found = ReadWholeFile(path, kMaxTextBytes).value();
   EXPECT_EQ(found, bytes);
 }
 
@@ -96,17 +96,88 @@ TEST(WholeFileTest, PipeIsReadToItsEnd) {
   ::remove(path.c_str());
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   std::thread writer([&] { std::ofstream(path) << "from a pipe"; });
-  const std::string found = ReadWholeFile(path).value();
+  const std::string found = ReadWholeFile(path, kMaxTextBytes).value();
   writer.join();
   ::remove(path.c_str());
   EXPECT_EQ(found, "from a pipe");
 }
 
 TEST(WholeFileTest, DirectoryAndMissingFileAreErrorsThatNameThem) {
-  const absl::Status directory = ReadWholeFile(testing::TempDir()).status();
+  const absl::Status directory = ReadWholeFile(testing::TempDir(), kMaxTextBytes).status();
   EXPECT_EQ(ExitStatusFor(directory), kExitIo) << directory;
   EXPECT_THAT(directory, Says("Is a directory", testing::TempDir()));
-  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile("no/such/file").status()));
+  EXPECT_TRUE(absl::IsNotFound(ReadWholeFile("no/such/file", kMaxTextBytes).status()));
+}
+
+TEST(WholeFileTest, MoreThanTheLimitIsRefusedNotCollected) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/file";
+  ASSERT_TRUE(WriteFileAtomically(path, "12345").ok());
+  EXPECT_EQ(ReadWholeFile(path, 5).value(), "12345");
+  EXPECT_THAT(ReadWholeFile(path, 4).status(),
+              Fails(absl::IsDataLoss, path + "': more than 4 bytes"));
+  EXPECT_THAT(ReadWholeFile("/dev/zero", kMaxSettingsBytes).status(),
+              Fails(absl::IsDataLoss, "read '/dev/zero': more than 4194304 bytes"));
+}
+
+// A directory that others made, and Hugging Face's cache.
+TEST(WholeFileTest, OnlyPlainFilesOfADirectoryAreInside) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory folder;
+  const fs::path root = fs::path(folder.path());
+  const fs::path model = root / "model", cache = root / "models--x", other = root / "models--y";
+  const fs::path snapshot = cache / "snapshots/a1";
+  for (const fs::path& made : {model / "sub", snapshot / "sub", cache / "blobs", other / "blobs",
+                               other / "snapshots/a1", root / "blobs"})
+    fs::create_directories(made);
+  for (const fs::path& file : {root / "secret", model / "plain", model / "sub/plain",
+                               cache / "blobs/b1", other / "blobs/b1", root / "blobs/b1"})
+    ASSERT_TRUE(WriteFileAtomically(file.string(), file.string()).ok());
+  fs::create_symlink(root / "secret", cache / "blobs/leads_out");
+  fs::create_hard_link(root / "secret", model / "hard");
+  ASSERT_EQ(::mkfifo((model / "pipe").c_str(), 0600), 0);
+  fs::create_directory_symlink(model, root / "linked");
+  const auto is_inside = [](const fs::path& directory, const char* name, const char* target) {
+    if (target != nullptr) fs::create_symlink(target, directory / name);
+    const auto bytes = ReadFileInside(directory.string(), name, kMaxSettingsBytes);
+    const absl::Status checked = CheckFileInside(directory.string(), name);
+    EXPECT_EQ(checked, bytes.status());
+    return checked;
+  };
+  const fs::path link = root / "linked";
+  for (const auto& [directory, name, target] : {std::tuple{model, "plain", (const char*)nullptr},
+                                                {model, "hard", nullptr},
+                                                {link, "plain", nullptr},
+                                                {model, "a", "plain"},
+                                                {model, "b", "sub/plain"},
+                                                {snapshot, "c", "../../blobs/b1"},
+                                                {snapshot / "sub", "d", "../../../blobs/b1"}})
+    EXPECT_EQ(is_inside(directory, name, target), absl::OkStatus());
+  const std::string secret = (root / "secret").string();
+  for (const auto& [directory, name, target, words] :
+       {std::tuple{model, "e", "../secret", "leads to '" + secret + "', which is not in its dir"},
+        {model, "f", secret.c_str(), "put the file itself there if it is meant (cp -L)"},
+        {model, "g", "../models--x/blobs/b1", "which is not in its directory"},
+        {model, "h", "../blobs/b1", "which is not in its directory"},
+        {snapshot, "i", "../../../models--y/blobs/b1", "which is not in its directory"},
+        {snapshot, "j", "../../blobs/leads_out", "leads to '" + secret},
+        {snapshot, "k", "../../../secret", "leads to '" + secret},
+        {model, "l", "none", "leads to 'none', which cannot be read"},
+        {model, "m", "m", "which cannot be read"},
+        {model, "n", "/dev/zero", "which is not in its directory"},
+        {model, "pipe", nullptr, "is not a plain file"},
+        {model, "sub", nullptr, "is not a plain file"},
+        {model, "../secret", nullptr, "which is not in its directory"}})
+    EXPECT_THAT(is_inside(directory, name, target), Fails(absl::IsFailedPrecondition, words));
+  EXPECT_TRUE(absl::IsNotFound(is_inside(model, "missing", nullptr)));
+  const fs::path before = fs::current_path();
+  fs::current_path(model);
+  EXPECT_EQ(is_inside("", "plain", nullptr), absl::OkStatus());
+  EXPECT_FALSE(is_inside("", "e", nullptr).ok());
+  fs::current_path(before);
+  EXPECT_TRUE(absl::IsNotFound(is_inside(root / "no", "missing", nullptr)));
+  // Nobody writes: a wait would be for ever.
+  EXPECT_FALSE(ReadSmallFile(FileSystem::Posix(), (model / "pipe").string()).ok());
 }
 
 }  // namespace

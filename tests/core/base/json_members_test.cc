@@ -83,5 +83,50 @@ TEST(JsonMembersTest, FaultsHaveTheirPlaceAndReason) {
   EXPECT_EQ(DumpJson(nlohmann::json("a\xFF")), "\"a\xEF\xBF\xBD\"");
 }
 
+std::string Repeated(int64_t times, std::string_view text) {
+  std::string all;
+  for (int64_t i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+std::string ObjectOf(int64_t members) {
+  std::string text = "{\"a\":0";
+  for (int64_t i = 1; i < members; ++i) text += ",\"" + std::to_string(i) + "\":[]";
+  return text + "}";
+}
+
+// Once, a text of either kind ended the program, or kept it busy for minutes.
+TEST(JsonMembersTest, DeepAndWideTextsAreRefusedBeforeTheyAreBuilt) {
+  const int64_t deepest = kMaxJsonDepth;
+  const auto nested = [](int64_t levels) {
+    return "{\"a\":" + Repeated(levels - 1, "[") + Repeated(levels - 1, "]") + "}";
+  };
+  const std::string brackets = Repeated(100'000, "[{");
+  for (const auto& [text, is_good, is_good_in_order, why] :
+       {std::tuple{nested(deepest), true, true, "not a JSON object"},
+        {nested(deepest + 1), false, false, "JSON that is nested deeper than 64 levels"},
+        {nested(1'000'000), false, false, "JSON that is nested deeper than 64 levels"},
+        {Repeated(1'000'000, "{\"a\":"), false, false, "JSON that is nested deeper"},
+        {"{\"a\":\"\\\"" + brackets + "\"}", true, true, "not a JSON object"},
+        {"{\"" + brackets + "\\\\\":{}}", true, true, "not a JSON object"},
+        {"[" + Repeated(50'000, "[{}],") + "0]", true, true, "not a JSON object"},
+        {ObjectOf(20'000), true, true, "not a JSON object"},
+        {ObjectOf(46'400), true, false, "JSON with more than 46,000 members in an object, or"},
+        {"[" + ObjectOf(33'000) + "," + ObjectOf(33'000) + "]", true, false, "JSON with more"},
+        {ObjectOf(300'000), true, false, "JSON with more than 46,000 members"},
+        // Damaged before it is deep, and cut off.
+        {"]" + brackets, false, false, "JSON that is nested deeper"},
+        {nested(deepest).substr(0, 40), false, false, "not valid JSON (column 41: unexpected end"},
+        {"{\"a", false, false, "not valid JSON (column 4"},
+        {"{\"a\\", false, false, "not valid JSON (column 5"}}) {
+    EXPECT_EQ(!TryParseJson(text).is_discarded(), is_good) << text.substr(0, 40);
+    EXPECT_EQ(!TryParseJson<nlohmann::ordered_json>(text).is_discarded(), is_good_in_order)
+        << text.substr(0, 40);
+    EXPECT_EQ(WhyNoJsonObject(std::string_view(text)).find(why), 0u) << why;
+  }
+  EXPECT_EQ(ParseJsonObject(nested(deepest + 1), "; fetch it again").status().message(),
+            "JSON that is nested deeper than 64 levels; fetch it again");
+}
+
 }  // namespace
 }  // namespace anyorder

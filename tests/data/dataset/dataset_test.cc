@@ -313,6 +313,13 @@ TEST_F(DatasetTest, LaneTablesOfAnEarlierVersionAreNotRead) {
   EXPECT_EQ(ReadPart(*dataset, 0, 200)->tokens, stream_.tokens);
 }
 
+// Once, copying it ended the process with SIGSEGV.
+TEST_F(DatasetTest, IndexThatIsNestedDeeplyIsDamaged) {
+  WriteFile(Path("dataset.json"),
+            R"({"format":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}");
+  ExpectDataLoss(OpenStatus(), Path("dataset.json"), "nested deeper than 64 levels");
+}
+
 // A mapped shard ended the process with SIGBUS here.
 TEST_F(DatasetTest, ShardThatIsCutWhileItIsReadIsAnError) {
   const TestStream stream = TestStream::Random(70000, 1000, 5);

@@ -92,6 +92,10 @@ TEST_F(VocabularyTest, DamagedTokenizersAreNamed) {
   ExpectDamaged(kByteLevel, "tokenizer_config.json in the directory of 't.json' is", "[]");
   ExpectDamaged(kByteLevel, "is not by ids",
                 R"({"added_tokens_decoder": {"x": {"content": "a"}}})");
+  // Once, printing such a value ended the program.
+  const std::string deep = std::string(100'000, '[') + std::string(100'000, ']');
+  ExpectDamaged(R"({"model": {"vocab": {"a": )" + deep + "}}}", "it is JSON that is nested deeper");
+  ExpectDamaged(kByteLevel, "'t.json' is JSON that is nested deeper", R"({"a": )" + deep + "}");
 }
 
 TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
@@ -118,6 +122,16 @@ TEST_F(VocabularyTest, DirectoriesAreReadWithWhatIsBesideTheTokenizer) {
   std::filesystem::create_directory(folder_ + "/empty");
   EXPECT_THAT(ReadVocabulary(folder_ + "/empty", {}).status(),
               Says("holds no tokenizer.json, tokenizer.model or spiece.model"));
+  for (const char* name : {"tokenizer_config.json", "tokenizer.json"}) {
+    std::filesystem::rename(folder_ + "/" + name, folder_ + "/empty/" + name);
+    std::filesystem::create_symlink("empty/" + std::string(name), folder_ + "/" + name);
+    EXPECT_TRUE(ReadVocabulary(folder_, {}).ok());
+    std::filesystem::remove(folder_ + "/" + name);
+    std::filesystem::create_symlink("/etc/hostname", folder_ + "/" + name);
+    EXPECT_THAT(ReadVocabulary(folder_, {}).status(), Says("which is not in its directory"));
+    std::filesystem::remove(folder_ + "/" + name);
+    std::filesystem::rename(folder_ + "/empty/" + name, folder_ + "/" + name);
+  }
 }
 
 TEST_F(VocabularyTest, TextsAreCleanedAsTheModelsWere) {

@@ -122,7 +122,7 @@ class ExchangeDirectory {
   }
 
   nlohmann::ordered_json JsonOf(const std::string& file) const {
-    return nlohmann::ordered_json::parse(ReadWholeFile(At(file)).value());
+    return nlohmann::ordered_json::parse(ReadWholeFile(At(file), kMaxTextBytes).value());
   }
   RunConfig ConfigOf(const std::string& run = "run") const {
     return LoadRunConfig(RunDirectory(At(run)).config, {}).value();

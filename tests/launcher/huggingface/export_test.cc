@@ -246,7 +246,8 @@ TEST(TokenizerTextTest, CleansTextAsItWasCleaned) {
     EXPECT_TRUE(Text(vocabulary, settings)["pre_tokenizer"].is_null());
     // Who imports the files, or prepares text with the model, finds the mode again.
     ASSERT_TRUE(WriteTokenizerFiles(vocabulary, settings, folder.path()).ok());
-    const Json config = Json::parse(*ReadWholeFile(folder.path() + "/tokenizer_config.json"));
+    const Json config =
+        Json::parse(*ReadWholeFile(folder.path() + "/tokenizer_config.json", kMaxTextBytes));
     EXPECT_EQ(config["keep_accents"], mode != data::CleanMode::kXlnet);
     EXPECT_EQ(config["remove_space"], !is_none);
   }
@@ -293,18 +294,19 @@ TEST(OtherTokenizerTest, ItsFileIsCopiedAndItsRolesAreNamed) {
     ASSERT_TRUE(WriteFileAtomically(source, text).ok());
     const data::VocabIds ids = {.bos = 0, .eos = 1, .pad = 7, .mask = 4, .eod = 1, .eop = 2};
     ASSERT_EQ(WriteOtherTokenizerFiles(source, ids, 48, folder.path()), absl::OkStatus());
-    EXPECT_EQ(ReadWholeFile(folder.path() + "/tokenizer.json").value(), text);
-    EXPECT_EQ(Json::parse(ReadWholeFile(folder.path() + "/tokenizer_config.json").value()),
-              Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
-                    {"clean_up_tokenization_spaces", false},
-                    {"model_max_length", 48},
-                    {"bos_token", "<s>"},
-                    {"eos_token", "<end>"},
-                    {"mask_token", "<|hide|>"}}));
+    EXPECT_EQ(ReadWholeFile(folder.path() + "/tokenizer.json", kMaxTextBytes).value(), text);
+    EXPECT_EQ(
+        Json::parse(ReadWholeFile(folder.path() + "/tokenizer_config.json", kMaxTextBytes).value()),
+        Json({{"tokenizer_class", "PreTrainedTokenizerFast"},
+              {"clean_up_tokenization_spaces", false},
+              {"model_max_length", 48},
+              {"bos_token", "<s>"},
+              {"eos_token", "<end>"},
+              {"mask_token", "<|hide|>"}}));
   }
   ASSERT_TRUE(WriteFileAtomically(source, "[").ok());
   EXPECT_THAT(WriteOtherTokenizerFiles(source, {}, 48, folder.path()),
-              Fails(absl::IsDataLoss, "it is not valid JSON (column 2: unexpected end",
+              Fails(absl::IsDataLoss, "not valid JSON (column 2: unexpected end",
                     "; prepare the data again"));
 }
 

@@ -340,7 +340,7 @@ TEST_P(FamilyTest, TypesThatTheObjectiveNeedsBeginAsCopies) {
     EXPECT_EQ(after.substr(row * kHiddenSize * 4, kHiddenSize * 4),
               before.substr(row % types * kHiddenSize * 4, kHiddenSize * 4));
   // Also for the objective of a file.
-  const std::string file = ReadWholeFile(At("run/config.toml")).value();
+  const std::string file = ReadWholeFile(At("run/config.toml"), kMaxTextBytes).value();
   WriteFile(At("unilm.toml"), absl::StrReplaceAll(file, {{"num_segments = 6\n", ""}}));
   Remove({"run"});
   EXPECT_EQ(ImportHuggingFace({At("hf"), At("run"), At("unilm.toml")}), absl::OkStatus());

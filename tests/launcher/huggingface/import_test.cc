@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <cstring>
@@ -60,7 +61,9 @@ TEST_F(ImportTest, ExportGivesBackTensorsConfigAndTokenizerByteForByte) {
   again.erase("n_token");
   EXPECT_EQ(again, model_.config);
   for (const char* name : {"spiece.model", "tokenizer_config.json"})
-    EXPECT_EQ(*ReadWholeFile(At("again/") + name), *ReadWholeFile(At("hf/") + name)) << name;
+    EXPECT_EQ(*ReadWholeFile(At("again/") + name, kMaxTextBytes),
+              *ReadWholeFile(At("hf/") + name, kMaxTextBytes))
+        << name;
 }
 
 // What is not true of float tensors, or of another class, is not copied.
@@ -247,7 +250,7 @@ TEST_F(ImportTest, TheFirstStartMayChooseAllButModelAndVocabulary) {
   ASSERT_EQ(Import(), absl::OkStatus());
   const RunConfig imported = ConfigOf();
   data::DatasetIndex dataset;
-  dataset.tokenizer_digest = DigestOf(*ReadWholeFile(At("hf/spiece.model"))).Hex();
+  dataset.tokenizer_digest = DigestOf(*ReadWholeFile(At("hf/spiece.model"), kMaxTextBytes)).Hex();
   RunConfig now = imported;
   now.train.steps = 5;
   now.model.mem_len = 3;
@@ -280,7 +283,7 @@ TEST_F(ImportTest, OutputsThatAreNotEmptyStayAsTheyAre) {
 TEST_F(ImportTest, DamagedWeightsAreNamed) {
   model_.Write(At("hf"));
   const std::string weights = At("hf/model.safetensors");
-  const std::string bytes = *ReadWholeFile(weights);
+  const std::string bytes = *ReadWholeFile(weights, kMaxTextBytes);
   for (const size_t length : {size_t{0}, size_t{100}, bytes.size() - 1}) {
     WriteFile(weights, bytes.substr(0, length));
     ExpectRefused(kExitData, {weights, "fetch or convert the weights again"});
@@ -300,6 +303,68 @@ TEST_F(ImportTest, FilesThatAreMissingAreNamed) {
   ExpectRefused(kExitData, {"neither model.safetensors nor"});
   WriteFile(At("hf/pytorch_model.bin"), "pickle");
   ExpectRefused(kExitData, {"convert them first", "python3 /", "convert_bin.py " + At("hf")});
+}
+
+TEST_F(ImportTest, FilesThatNoModelHasAreRefusedByName) {
+  const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
+  const auto expect_refused = [this](const char* name, const std::string& words) {
+    SCOPED_TRACE(name);
+    ExpectRefused(kExitData, {At("hf/") + name, words});
+    fs::remove(At("hf/") + name);
+    model_.Write(At("hf"));
+  };
+  model_.Write(At("hf"));
+  WriteFile(At("hf/config.json"), R"({"a":)" + deep + "}");
+  expect_refused("config.json", "nested deeper than 64 levels");
+  fs::remove(At("hf/config.json"));
+  ASSERT_EQ(::mkfifo(At("hf/config.json").c_str(), 0600), 0);
+  expect_refused("config.json", "is not a plain file");
+  WriteFile(At("hf/config.json"), std::string(kMaxTableBytes + 1, ' '));
+  expect_refused("config.json", absl::StrCat("more than ", kMaxTableBytes, " bytes"));
+  // What only this user may read would come into the run, and into an export for others.
+  WriteFile(At("secret"), "mine");
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors",
+                           "spiece.model", "modeling_x.py", "tokenizer_config.json"}) {
+    fs::remove(At("hf/") + name);
+    fs::create_symlink(At("secret"), At("hf/") + name);
+    expect_refused(name, "leads to '" + At("secret") + "', which is not in its directory");
+  }
+  fs::remove(At("hf/model.safetensors"));
+  fs::create_symlink(At("secret"), At("hf/a.safetensors"));
+  WriteFile(At("hf/model.safetensors.index.json"), R"({"weight_map":{"a":"a.safetensors"}})");
+  expect_refused("a.safetensors", "leads to '" + At("secret"));
+  fs::remove(At("hf/model.safetensors.index.json"));
+  EXPECT_EQ(ImportAgain(), absl::OkStatus());
+}
+
+TEST_F(ImportTest, ACacheOfHuggingFaceIsReadThroughItsLinks) {
+  const fs::path cache = At("models--me--model");
+  model_.Write((cache / "blobs").string());
+  fs::create_directories(cache / "snapshots/1f");
+  for (const auto& blob : fs::directory_iterator(cache / "blobs"))
+    fs::create_symlink("../../blobs" / blob.path().filename(),
+                       cache / "snapshots/1f" / blob.path().filename());
+  EXPECT_EQ(ImportAs("run", "models--me--model/snapshots/1f"), absl::OkStatus());
+}
+
+// Once, this took minutes: each name was compared with all others.
+TEST_F(ImportTest, AnyNumberOfTensorsIsReadInTurn) {
+  constexpr int kTensors = 200'000;
+  std::vector<ckpt::SafetensorsEntry> entries;
+  nlohmann::json index;
+  for (int i = 0; i < kTensors; ++i) {
+    entries.push_back({absl::StrCat("t", i), DType::kFloat32, Shape{0}});
+    index["weight_map"][entries.back().name] = "a.safetensors";
+  }
+  fs::create_directories(At("hf"));
+  WriteFile(At("hf/model.safetensors.index.json"), index.dump());
+  auto writer = ckpt::SafetensorsWriter::Create(At("hf/a.safetensors"), entries, {});
+  ASSERT_EQ(writer->Finish(), absl::OkStatus());
+  const auto weights = HfWeights::Open(At("hf"));
+  ASSERT_EQ(weights.status(), absl::OkStatus());
+  EXPECT_EQ(weights->totals().tensors, kTensors);
+  EXPECT_EQ(weights->CheckValues(), absl::OkStatus());
+  EXPECT_NE(weights->ReaderOf("t199999"), nullptr);
 }
 
 constexpr char kQuery[] = "transformer.layer.1.rel_attn.q";

@@ -122,13 +122,13 @@ TEST(SubmissionFilesTest, FilesAreNeverOverwritten) {
   const std::string path = folder.path() + "/new";
   ASSERT_TRUE(CheckSubmission("sst2", "test.tsv", path).ok());
   ASSERT_TRUE(WriteSubmission({{"SST-2.tsv", "one"}}, path).ok());
-  EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv"), "one");
+  EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv", kMaxTextBytes), "one");
   for (const absl::Status& status : {CheckSubmission("sst2", "test.tsv", path),
                                      WriteSubmission({{"a", "two"}, {"SST-2.tsv", "two"}}, path)}) {
     EXPECT_THAT(status, Exits(kExitUsage, "exists and is not overwritten"));
   }
-  EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv"), "one");
-  EXPECT_FALSE(ReadWholeFile(path + "/a").ok());
+  EXPECT_EQ(*ReadWholeFile(path + "/SST-2.tsv", kMaxTextBytes), "one");
+  EXPECT_FALSE(ReadWholeFile(path + "/a", kMaxTextBytes).ok());
 }
 
 // Rows 0 and 1 are of one question, 2 of one alone, 3 and 4 of one without a right sentence.

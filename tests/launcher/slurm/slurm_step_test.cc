@@ -27,7 +27,7 @@ using ::testing::HasSubstr;
 
 class NodeFilesTest : public ::testing::Test {
  protected:
-  std::string Log() const { return ReadWholeFile(log_).value_or(""); }
+  std::string Log() const { return ReadWholeFile(log_, kMaxTextBytes).value_or(""); }
 
   const TemporaryDirectory directory_;
   const std::string log_ = directory_.path() + "/train.log";

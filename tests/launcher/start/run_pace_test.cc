@@ -148,7 +148,7 @@ TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
             "rank 3 on n1: compute 150.0 ms, data wait 5.0 ms, communication 20.0 ms a step; own "
             "time 1.48 times the median, a straggler");
 
-  const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus).value();
+  const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus, kMaxTextBytes).value();
   const auto samples = ParsePrometheus(text);
   const std::string rank3 = R"({run="r1",rank="3",node="n1"})";
   EXPECT_EQ(samples.at(R"(anyorder_running{run="r1"})"), 0);
@@ -175,7 +175,7 @@ TEST_F(PaceRecorderTest, WritesAgainAndAgain) {
   PaceRecorder recorder(options);
   recorder.Take(health_);
   const auto sample = [this](const char* name) {
-    const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus);
+    const auto text = ReadWholeFile(RunDirectory(run_dir_).prometheus, kMaxTextBytes);
     if (!text.ok()) return std::nan("");
     return ParsePrometheus(*text).at(absl::StrCat(name, R"({run="r1"})"));
   };

@@ -123,7 +123,7 @@ struct Fault {
 };
 
 TEST(ParseRequestTest, FaultsAreNamed) {
-  const std::string deep = std::string(17, '[') + std::string(17, ']');
+  const std::string deep = std::string(65, '[') + std::string(65, ']');
   std::string many = "[";  // objects; reading them takes no longer than their length
   for (int i = 0; i < 1 << 18; ++i) many += "{},";
   many += "{}]";
@@ -132,7 +132,7 @@ TEST(ParseRequestTest, FaultsAreNamed) {
       {"", "", "the request is not valid JSON (column 1: unexpected end of input"},
       {"{\"op\": \"facts\"", "", "not valid JSON (column 15: unexpected end"},
       {"{\"op\": \"\xff\"}", "", "ill-formed UTF-8 byte)"},
-      {deep.c_str(), "", "the JSON is nested deeper than 16 levels"},
+      {deep.c_str(), "", "the request is JSON that is nested deeper than 64 levels"},
       {"[]", "", "a request is an object"},
       {many.c_str(), "", "a request is an object"},
       {"{}", "op", "'op' is missing: complete, fill"},

@@ -163,12 +163,12 @@ class GemmCublasLtTest : public ::testing::Test {
     EXPECT_EQ(fake_.num_products + fake_.num_sums, 1);
     return fake_.num_sums == 1;
   }
-  std::string TableText() { return ReadWholeFile(options_.table).value(); }
+  std::string TableText() { return ReadWholeFile(options_.table, kMaxTextBytes).value(); }
   // The table of this GPU and library, beside one that is not theirs.
   std::string PathBeside() {
     return absl::StrCat(options_.table, ".emulated-GPU-sm_80-", fake_.version);
   }
-  std::string TextBeside() { return ReadWholeFile(PathBeside()).value(); }
+  std::string TextBeside() { return ReadWholeFile(PathBeside(), kMaxTextBytes).value(); }
   // What Start says.
   std::string StartAndListen() {
     ::testing::internal::CaptureStderr();
