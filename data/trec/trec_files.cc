@@ -236,6 +236,8 @@ class DocumentReader {
       if (!absl::StartsWith(bare, "<DOC>")) return DataLoss("the line does not begin with <DOC>");
     }
     absl::StrAppend(&record_, line, "\n");
+    if (record_.size() > kMaxTableBytes)
+      return DataLoss("a record of more than ", kMaxTableBytes, " bytes");
     if (!absl::StrContains(line, kRecordEnd)) return absl::OkStatus();
     const std::string record = std::exchange(record_, "");
     size_t at = 0;
@@ -314,10 +316,15 @@ absl::Status ReadTrecDocuments(const std::string& path,
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) return ErrnoStatus("open", path);
   DocumentReader reader(wanted, documents);
-  std::string line;
-  for (uint64_t number = 1; std::getline(file, line); ++number)
-    RETURN_IF_ERROR(Annotate(reader.Take(line), absl::StrCat(path, ":", number)));
+  std::string line(kMaxTableBytes, '\0');
+  uint64_t number = 1;
+  for (; file.getline(line.data(), kMaxTableBytes); ++number) {
+    const auto bytes = static_cast<size_t>(file.gcount()) - (file.eof() ? 0 : 1);
+    RETURN_IF_ERROR(Annotate(reader.Take(line.substr(0, bytes)), absl::StrCat(path, ":", number)));
+  }
   if (file.bad()) return ErrnoStatus("read", path, errno == 0 ? EIO : errno);
+  if (!file.eof())
+    return DataLoss(path, ":", number, ": a line of ", kMaxTableBytes, " bytes; shorten it");
   return Annotate(reader.Finish(), path);
 }
 

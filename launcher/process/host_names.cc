@@ -52,11 +52,13 @@ absl::StatusOr<int64_t> ParseSlots(absl::string_view text) {
 // "a[1-2]b[3,05]" is a1b3, a1b05, a2b3 and a2b05, as Slurm writes lists of nodes.
 absl::StatusOr<std::vector<std::string>> ExpandName(absl::string_view name) {
   constexpr size_t kMostHosts = 16384;
+  constexpr int kMostLists = 8;  // this function calls itself for each
   const size_t open = name.find('['), close = name.find(']');
   std::vector<std::string> names = {std::string(name)};
   if (open == name.npos) return names;
   const auto fault = InvalidArgument("'", name, "' is no list of hosts such as node[01-04,7]");
-  if (close == name.npos || close < open) return fault;
+  if (close == name.npos || close < open || std::count(name.begin(), name.end(), '[') > kMostLists)
+    return fault;
   const absl::string_view list = name.substr(open + 1, close - open - 1);
   ASSIGN_OR_RETURN(const std::vector<std::string> ends, ExpandName(name.substr(close + 1)));
   names.clear();

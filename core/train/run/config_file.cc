@@ -1,8 +1,10 @@
 #include "core/train/run/config_file.h"
 
 #define TOML_EXCEPTIONS 0
+#define TOML_MAX_NESTED_VALUES 16
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -90,6 +92,17 @@ absl::string_view LineOf(absl::string_view text, int64_t number) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const bool is_there = number >= 1 && number <= static_cast<int64_t>(lines.size());
   return is_there ? absl::StripAsciiWhitespace(lines[static_cast<size_t>(number - 1)]) : "";
+}
+
+// The number of a line, from 1, with more dots than any has; 0 if there is none. toml++ makes a
+// table of each part of a dotted key, and destroys those in each other by recursion.
+int64_t LineOfLongKey(absl::string_view text) {
+  constexpr int kMostDots = 256;
+  const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
+  const auto found = std::find_if(lines.begin(), lines.end(), [](absl::string_view line) {
+    return std::count(line.begin(), line.end(), '.') > kMostDots;
+  });
+  return found == lines.end() ? 0 : found - lines.begin() + 1;
 }
 
 // For a value that is a word, or a path, without quotes.
@@ -183,11 +196,13 @@ class SectionReader {
 
 absl::StatusOr<RunConfig> ParseRunConfig(absl::string_view text, absl::string_view path,
                                          const RunConfig& base) {
+  if (const int64_t number = LineOfLongKey(text); number > 0)
+    return InvalidArgument(path, ":", number, ": a key with too many parts; keys have one dot");
   const toml::parse_result parsed = toml::parse(std::string_view(text.data(), text.size()));
   if (!parsed) {
     const toml::parse_error& error = parsed.error();
     const auto number = static_cast<int64_t>(error.source().begin.line);
-    const absl::string_view line = LineOf(text, number);
+    const absl::string_view line = LineOf(text, number).substr(0, 200);
     return InvalidArgument(path, ":", number, ": '", line, "' is not TOML (", ParserWords(error),
                            ")", QuotesHint(line));
   }

@@ -60,6 +60,9 @@ TEST_F(DocumentFilesTest, FaultsAreNamedByLine) {
   ExpectFault("<DOC><DOCNO>a-1</DOCNO></DOC>\nwords\n", ":2: the line does not begin with <DOC>");
   ExpectFault("<DOC><DOCNO>a-1</DOCNO>\n", ": the last <DOC> has no </DOC>");
   EXPECT_TRUE(absl::IsNotFound(ReadTrecDocuments(path_ + "x", {}, &documents_)));
+  // Once, it was collected until memory ran out.
+  EXPECT_THAT(ReadTrecDocuments("/dev/zero", {}, &documents_),
+              Fails(absl::IsDataLoss, "/dev/zero:1: a line of 67108864 bytes"));
 }
 
 }  // namespace

@@ -42,13 +42,17 @@ TEST(HostNamesTest, BracketsAreExpandedAsSlurmDoes) {
   EXPECT_EQ(Text(*ReadHosts("n[08-10,3]:4,a:2,n[9]")), "n08:4 n09:4 n10:4 n3:4 a:2 n9:1 ");
   EXPECT_EQ(Text(*ReadHosts("r[1-2]n[1,03].x")), "r1n1.x:1 r1n03.x:1 r2n1.x:1 r2n03.x:1 ");
   EXPECT_EQ(Text(*ReadHosts("n[4294967294-4294967295]")), "n4294967294:1 n4294967295:1 ");
+  EXPECT_EQ(Text(*ReadHosts("n[1][2][3][4][5][6][7][8]")), "n12345678:1 ");
+  std::string many = "n";  // once, these ended the program
+  for (int i = 0; i < 1'000'000; ++i) many += "[1]";
   const TemporaryDirectory folder;
   const std::string file = folder.path() + "/hosts";
   std::ofstream(file) << "n[1-2] slots=3\nn2:1\n";
   EXPECT_EQ(Text(*ReadHosts(file)), "n1:3 n2:4 ");
-  for (const char* bad : {"n[1-2", "n1-2]", "n[]", "n[2-1]", "n[1-2-3]", "n[a-b]", "n[1,,2]",
-                          "n[1-9999999]", "n[1-999][1-999]", "n[[1]]", "-n[1]", "n[+1]", "n[1]:0"})
-    EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << bad;
+  for (const char* bad :
+       {"n[1-2", "n1-2]", "n[]", "n[2-1]", "n[1-2-3]", "n[a-b]", "n[1,,2]", "n[1-9999999]",
+        "n[1-999][1-999]", "n[[1]]", "-n[1]", "n[+1]", "n[1]:0", many.c_str()})
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << std::string(bad, 0, 40);
 }
 
 TEST(HostNamesTest, SlotsAreFilledInOrder) {

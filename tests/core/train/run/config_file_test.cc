@@ -56,7 +56,18 @@ struct FaultyText {
   std::vector<const char*> words;  // of the message
 };
 
+std::string Repeated(int times, const char* text) {
+  std::string all;
+  for (int i = 0; i < times; ++i) all += text;
+  return all;
+}
+
+// Some ended the program.
 TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
+  const std::string dotted = "\n" + Repeated(200'000, "a.") + "a = 1\n";
+  const std::string header = "[" + Repeated(200'000, "'a' . ") + "a]\n";
+  const std::string lists = "a = " + Repeated(200'000, "[") + Repeated(200'000, "]") + "\n";
+  const std::string mixed = "x = " + Repeated(250, ("{" + Repeated(256, "a.") + "a = [\n").c_str());
   const FaultyText cases[] = {
       {"[model]\nnum_layers = 2\nnum_head = 4\n",
        {"run.toml:3:", "'model.num_head'", "did you mean 'model.num_heads'?"}},
@@ -73,6 +84,10 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
       {"[train\n", {"run.toml:1:"}},
       {"[objective]\nname = xlnet\n", {"run.toml:2:", "name = \"xlnet\""}},
       {"[model]\nnum_layer = 2\n[train]\nsteps = true\n", {"num_layer", "train.steps"}},
+      {dotted.c_str(), {"run.toml:2: a key with too many parts"}},
+      {header.c_str(), {"run.toml:1: a key with too many parts"}},
+      {lists.c_str(), {"run.toml:1:", "is not TOML"}},
+      {mixed.c_str(), {"run.toml:", "is not TOML"}},
       {"num_layers = 2\n",
        {"run.toml:1:", "'num_layers' is in no section", "did you mean 'model.num_layers'?"}},
   };
