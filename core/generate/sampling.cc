@@ -29,7 +29,12 @@ std::optional<WrittenToken> SampledText::Draw(const float* logits, int64_t vocab
   if (!text_.ended) text_.tokens.push_back(token);
   const double log_prob = static_cast<double>(logits[token]) - LogSumExp(logits, vocab_size);
   text_.score = text_.log_prob += log_prob;
-  return WrittenToken{t + 1, t, token, log_prob, std::exp(log_prob)};
+  return WrittenToken{t + 1,
+                      t,
+                      token,
+                      log_prob,
+                      std::exp(log_prob),
+                      LikeliestTokens(logits, vocab_size, options_.likeliest)};
 }
 
 }  // namespace anyorder

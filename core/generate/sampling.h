@@ -18,6 +18,7 @@ struct SampleOptions {
   TokenCuts cuts;
   uint64_t seed = 1;
   TokenRules rules;
+  int64_t likeliest = 0;  // so many tokens are told with each that is drawn
 
   // InvalidArgument listing every fault.
   absl::Status Validate() const;

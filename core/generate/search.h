@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+
+#include "core/generate/token_draw.h"
 
 namespace anyorder {
 
@@ -65,6 +68,24 @@ double LogSumExp(const T* logits, int64_t vocab_size) {
   for (int64_t token = 0; token < vocab_size; ++token)
     sum += static_cast<double>(std::exp(logits[token] - largest));
   return static_cast<double>(largest) + std::log(sum);
+}
+
+// The `count` likeliest tokens, or all V, the likeliest first and the lowest id of equal ones: the
+// model's own log-probabilities, whatever a method may write.
+template <typename T>
+std::vector<LikelyToken> LikeliestTokens(const T* logits, int64_t vocab_size, int64_t count) {
+  std::vector<LikelyToken> likeliest;
+  if (count <= 0) return likeliest;
+  std::vector<int32_t> order(static_cast<size_t>(vocab_size));
+  std::iota(order.begin(), order.end(), 0);
+  const auto end = order.begin() + std::min(count, vocab_size);
+  std::partial_sort(order.begin(), end, order.end(), [logits](int32_t a, int32_t b) {
+    return logits[a] != logits[b] ? logits[a] > logits[b] : a < b;
+  });
+  const double sum = LogSumExp(logits, vocab_size);
+  for (auto token = order.begin(); token != end; ++token)
+    likeliest.push_back({*token, static_cast<double>(logits[*token]) - sum});
+  return likeliest;
 }
 
 // A text that a search has found.

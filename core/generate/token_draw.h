@@ -58,6 +58,11 @@ class TokenDistribution {
   std::vector<double> sums_;     // running, of weights
 };
 
+struct LikelyToken {
+  int32_t token = 0;
+  double log_prob = 0;
+};
+
 // A token that was written: what is told of a text meanwhile.
 struct WrittenToken {
   int64_t pass = 0;      // of the network, from 1: those that computed something for this text
@@ -65,6 +70,7 @@ struct WrittenToken {
   int32_t token = 0;
   double log_prob = 0;    // the model's, given what it saw; without temperature and cuts, in nats
   double confidence = 0;  // what the method chose by, if it did; else the token's probability
+  std::vector<LikelyToken> likeliest = {};  // in its place, the likeliest first, if asked for
 };
 
 // Called with each token when it has been written; `text` is its number in the call.

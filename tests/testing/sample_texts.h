@@ -17,7 +17,8 @@ namespace anyorder::testing {
 // One a lane, of numbers `streams`. NextTokens' errors.
 inline absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model,
                                                            const SampleOptions& options,
-                                                           const std::vector<uint64_t>& streams) {
+                                                           const std::vector<uint64_t>& streams,
+                                                           TokenListener listener = NobodyListens) {
   std::vector<SampledText> texts;
   for (const uint64_t stream : streams) texts.emplace_back(options, stream);
   std::vector<int32_t> newest(texts.size(), 0), own(texts.size());
@@ -30,6 +31,7 @@ inline absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model,
       ASSIGN_OR_RETURN(const float* const logits, model.Logits(static_cast<int64_t>(b)));
       const auto token = texts[b].Draw(logits, model.vocab_size());
       newest[b] = token ? token->token : 0;
+      if (token) listener(static_cast<int64_t>(b), *token);
     }
   }
   std::vector<Hypothesis> drawn;

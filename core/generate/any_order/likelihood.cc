@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -82,6 +83,8 @@ class InTurn {
       RETURN_IF_ERROR(network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
       const int32_t token = text.tokens[order.position(i)];
       score.token_log_probs.push_back(LogProbability(logits, token));
+      score.token_likeliest.push_back(
+          LikeliestTokens(logits.data(), std::ssize(logits), text.likeliest));
       score.log_prob += score.token_log_probs.back();
       score.is_greedy &= order.text().Plain(order.position(i), logits).Likeliest() == token;
     }

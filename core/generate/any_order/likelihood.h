@@ -17,6 +17,7 @@ struct ScoredText {
   std::vector<int32_t> tokens;
   std::vector<int64_t> asked;  // positions, ascending, at least one
   bool wants_greedy = false;   // of estimates: a pass a token more
+  int64_t likeliest = 0;       // how many tokens are told for each asked one
 };
 
 struct ScoreOptions {
@@ -42,6 +43,7 @@ struct LogLikelihood {
   // estimates false unless wants_greedy; of kEso always false, since its order is random.
   bool is_greedy = false;
   std::vector<double> token_log_probs;  // exact ones: of each asked token given those before it
+  std::vector<std::vector<LikelyToken>> token_likeliest;  // the same; of kBlocks none
 };
 
 // Whether Score's numbers are exact.

@@ -369,6 +369,31 @@ TEST(SamplingTest, CutsLeaveTheLikeliestTokens) {
   EXPECT_EQ(drawn(2, 0.9), (std::set<int32_t>{1, 3}));
 }
 
+TEST(SamplingTest, TheLikeliestTokensAreTold) {
+  for (const int64_t count : {0, 1, 3, 9}) {
+    TableModel model(6, {4}, 1, 5);
+    const SampleOptions options = {.rules = Rules(8), .likeliest = count};
+    Tokens text;
+    const auto listener = [&](int64_t, const WrittenToken& written) {
+      ASSERT_EQ(written.likeliest.size(), static_cast<size_t>(std::min<int64_t>(count, 6)));
+      double last = 0;
+      for (const LikelyToken& one : written.likeliest) {
+        EXPECT_LE(one.log_prob, last);
+        EXPECT_NEAR(one.log_prob, model.LogProb(4, text, one.token), 1e-6);
+        EXPECT_TRUE(one.token != written.token || one.log_prob == written.log_prob);
+        last = one.log_prob;
+      }
+      text.push_back(written.token);
+    };
+    ASSERT_TRUE(SampleTexts(model, options, {0}, listener).ok());
+  }
+  const std::vector<float> equal(4, 1.5f);
+  const auto likeliest = LikeliestTokens(equal.data(), 4, 2);
+  EXPECT_EQ(likeliest[0].token, 0);
+  EXPECT_EQ(likeliest[1].token, 1);
+  EXPECT_NEAR(likeliest[1].log_prob, -std::log(4.0), 1e-6);
+}
+
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);

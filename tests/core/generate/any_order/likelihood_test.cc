@@ -45,7 +45,8 @@ class ExactLikelihoodTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(ExactLikelihoodTest, TokensHaveTheProbabilitiesOfOneTokenPasses) {
   EXPECT_TRUE(ScoresExactly(model_.form));
-  const std::vector<ScoredText> texts = RandomTexts(model_.form, 20, 1);
+  std::vector<ScoredText> texts = RandomTexts(model_.form, 20, 1);
+  for (ScoredText& text : texts) text.likeliest = 2;
   const std::vector<LogLikelihood> scores = Score(model_, texts);
   ASSERT_EQ(scores.size(), texts.size());
   for (size_t n = 0; n < texts.size(); ++n) {
@@ -59,6 +60,14 @@ TEST_P(ExactLikelihoodTest, TokensHaveTheProbabilitiesOfOneTokenPasses) {
       EXPECT_NEAR(scores[n].token_log_probs[i], log_prob, kDoubleBound * (1 - log_prob));
       sum += log_prob;
       is_greedy &= LikeliestOf(rows[i]) == token;
+      if (model_.form.family == CanvasFamily::kBlocks) continue;
+      const std::vector<LikelyToken>& likeliest = scores[n].token_likeliest.at(i);
+      ASSERT_EQ(likeliest.size(), 2u);
+      EXPECT_EQ(likeliest[0].token, LikeliestOf(rows[i]));
+      EXPECT_GE(likeliest[0].log_prob, likeliest[1].log_prob);
+      // The very number, by which clients tell whether the text is what the model would write.
+      EXPECT_TRUE(likeliest[0].token != token ||
+                  likeliest[0].log_prob == scores[n].token_log_probs[i]);
     }
     EXPECT_NEAR(scores[n].log_prob, sum, kDoubleBound * (1 - sum)) << n;
     EXPECT_EQ(scores[n].standard_error, 0);
