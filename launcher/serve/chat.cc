@@ -48,6 +48,7 @@ class Chat {
         session_(std::move(session)),
         request_(std::move(request)),
         streams_(streams) {
+    request_.begins_text = true;
     if (!session_.closing().empty()) request_.stop = {session_.closing()};
   }
 
@@ -110,8 +111,7 @@ class Chat {
 
   absl::StatusOr<std::string> Answer() {
     ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
-    StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop,
-                          /*has_prompt=*/false);
+    StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop);
     request_.listener = [&](int64_t, const ShownToken& token) {
       streams_.output << Shown(streamed.Add(token.piece)) << std::flush;
     };
@@ -144,6 +144,15 @@ absl::Status RunChat(const ChatOptions& options, OpenService open) {
 
 }  // namespace
 
+CLI::Option* AddChatTemplate(CLI::App* command, std::string& chat_template) {
+  return command
+      ->add_option("--chat-template", chat_template,
+                   "how conversations are written, as prep --chat-template takes it, or else a "
+                   "file that holds it (default: as in the run's dataset)")
+      ->check(IsNotEmpty())
+      ->type_name("NAME");
+}
+
 Subcommand DeclareChat(CLI::App& front) { return DeclareChat(front, OpenModel); }
 
 Subcommand DeclareChat(CLI::App& front, OpenService open) {
@@ -153,13 +162,7 @@ Subcommand DeclareChat(CLI::App& front, OpenService open) {
                  {"anyorder chat runs/sft", "anyorder chat runs/sft --system 'You are brief.'",
                   "echo 'Who are you?' | anyorder chat runs/sft --temperature 0"});
   AddRunDir(command, options->run_dir, "run directory");
-  command
-      ->add_option(
-          "--chat-template", options->chat_template,
-          "how conversations are written, as prep --chat-template takes it, or else a file "
-          "that holds it (default: as in the run's dataset)")
-      ->check(IsNotEmpty())
-      ->type_name("NAME");
+  AddChatTemplate(command, options->chat_template);
   command->add_option("--system", options->system, "what the system message says")
       ->type_name("WORDS");
   AddCount(command, "--max-tokens", options->max_tokens,

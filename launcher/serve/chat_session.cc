@@ -91,6 +91,14 @@ std::string ChatSession::Prompt() const {
   return keeps_marks_ ? prompt : data::WithoutTemplateMarks(prompt);
 }
 
+void ChatSession::SetMessages(std::vector<data::ChatMessage> messages) {
+  num_system_ = 0;
+  messages_ = std::move(messages);
+  for (data::ChatMessage& message : messages_)
+    message = {data::WithoutTemplateMarks(message.role),
+               data::WithoutTemplateMarks(message.content)};
+}
+
 void ChatSession::Ask(const std::string& words) {
   messages_.push_back({kUser, data::WithoutTemplateMarks(words)});
 }

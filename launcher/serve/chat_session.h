@@ -28,6 +28,8 @@ class ChatSession {
                                            const std::string& chat_template,
                                            const std::string& system);
 
+  // The whole conversation so far, whoever speaks, instead of what was said before.
+  void SetMessages(std::vector<data::ChatMessage> messages);
   // The next turn.
   void Ask(const std::string& words);
   // Whose continuation is the answer to it.

@@ -24,11 +24,10 @@ EventStream::EventStream(OpenAiHead head, OpenAiRequest request,
       completions_(tickets.size()) {
   for (std::shared_ptr<Ticket>& ticket : tickets) {
     const CompletionRequest& asked = CompletionOf(ticket->request());
-    const StreamedText text(asked.write.method == WriteMethod::kLeftToRight, asked.stop,
-                            !asked.prompt.empty());
+    const StreamedText text(asked.write.method == WriteMethod::kLeftToRight, asked.stop);
     const std::string echo = request_.echoes ? asked.prompt : "";
     prompts_.push_back({std::move(ticket), std::vector<StreamedText>(samples_, text),
-                        std::vector<std::string>(samples_, echo)});
+                        std::vector<std::optional<std::string>>(samples_, echo)});
   }
 }
 
@@ -62,9 +61,9 @@ void EventStream::AddEvent(const std::string& data) {
 
 void EventStream::AddChunk(size_t prompt, int64_t sample, const std::string& text,
                            const std::string& reason) {
-  const std::string echo = std::exchange(prompts_[prompt].echoes[sample], "");
+  const auto echo = std::exchange(prompts_[prompt].echoes[sample], std::nullopt);
   const int64_t index = static_cast<int64_t>(prompt) * samples_ + sample;
-  AddEvent(JsonText(OpenAiChunk(head_, index, echo + text, reason)));
+  AddEvent(JsonText(OpenAiChunk(head_, index, echo.value_or("") + text, echo.has_value(), reason)));
   has_told_ = true;
 }
 

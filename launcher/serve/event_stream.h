@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,8 +35,8 @@ class EventStream {
  private:
   struct Prompt {
     std::shared_ptr<Ticket> ticket;
-    std::vector<StreamedText> texts;  // one a sample
-    std::vector<std::string> echoes;  // what the first chunk of each begins with
+    std::vector<StreamedText> texts;                 // one a sample
+    std::vector<std::optional<std::string>> echoes;  // what each begins with, until it is told
     bool is_finished = false;
   };
   void Tell(size_t prompt);

@@ -51,7 +51,9 @@ constexpr HttpPath kHttpPaths[] = {
     {"/", "GET", true},
     {"/health", "GET", true},
     {"/v1/models", "GET", false},
+    {kModelPath, "GET", false},
     {"/v1/completions", "POST", false},
+    {"/v1/chat/completions", "POST", false},
     {"/v1/infill", "POST", false},
     {"/v1/score", "POST", false},
 };
@@ -75,7 +77,9 @@ bool IsGet(absl::string_view method) { return method == "GET" || method == "HEAD
 
 HttpFault CheckPath(const httplib::Request& head) {
   for (const HttpPath& path : kHttpPaths) {
-    if (head.path != path.path) continue;
+    const bool is_model =
+        absl::string_view(path.path) == kModelPath && head.path.starts_with(kModelPath);
+    if (head.path != path.path && !is_model) continue;
     const std::string methods = absl::StrCat(path.method, IsGet(path.method) ? ", HEAD" : "");
     if (head.method == path.method || (IsGet(path.method) && IsGet(head.method))) return {};
     return {405, absl::StrCat(head.path, " takes ", methods, ", not ", head.method), methods};
@@ -83,7 +87,8 @@ HttpFault CheckPath(const httplib::Request& head) {
   return {404,
           absl::StrCat("there is no such path; ",
                        absl::StrJoin(kHttpPaths, ", ", [](std::string* out, const HttpPath& path) {
-                         absl::StrAppend(out, path.method, " ", path.path);
+                         const bool is_model = absl::string_view(path.path) == kModelPath;
+                         absl::StrAppend(out, path.method, " ", path.path, is_model ? "ID" : "");
                        }))};
 }
 

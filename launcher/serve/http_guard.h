@@ -18,6 +18,9 @@ namespace anyorder::launcher {
 // The header that tells the library a connection's number (limiting_proxy.h).
 constexpr char kConnectionHeader[] = "Anyorder-Connection";
 
+// Behind it a model's name.
+constexpr char kModelPath[] = "/v1/models/";
+
 // By default where the server listens.
 struct ListenAddress {
   std::string host = "127.0.0.1";  // a name or address; of IPv6 without brackets

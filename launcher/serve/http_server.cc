@@ -32,6 +32,7 @@
 #include "launcher/process/new_files.h"
 #include "launcher/process/periodic_task.h"
 #include "launcher/serve/answer.h"
+#include "launcher/serve/chat_session.h"
 #include "launcher/serve/event_stream.h"
 #include "launcher/serve/openai_json.h"
 #include "launcher/texts/object_reader.h"
@@ -132,6 +133,7 @@ class QueueServer final : public HttpServer {
       : options_(options),
         facts_(facts),
         model_(ParseJson(JsonText(PlaceName(facts.run_dir))).value_or("model")),
+        chat_(ChatSession::Start(facts, options.chat_template, "")),
         queue_(queue),
         address_(options.address) {}
   ~QueueServer() override { Stop(); }
@@ -237,8 +239,12 @@ class QueueServer final : public HttpServer {
     library.Get("/v1/models",
                 [this](const HttpRequest&, HttpResponse& response) { Models(response); });
     library.Post("/v1/completions", [this](const HttpRequest& request, HttpResponse& response) {
-      Complete(request, response);
+      Complete(request, response, /*is_chat=*/false);
     });
+    library.Post("/v1/chat/completions",
+                 [this](const HttpRequest& request, HttpResponse& response) {
+                   Complete(request, response, /*is_chat=*/true);
+                 });
     library.Post("/v1/infill", [this](const HttpRequest& request, HttpResponse& response) {
       Native(request, response, RequestOp::kFill);
     });
@@ -264,13 +270,16 @@ class QueueServer final : public HttpServer {
       SendError(response, fault.status, StatusOf(fault));
     } else if (is_stopping_) {
       SendError(response, 503, StoppedError());
+    } else if (request.path.starts_with(kModelPath)) {
+      // Not the library's: there a path is a regular expression.
+      OneModel(request.path.substr(sizeof(kModelPath) - 1), response);
     } else {
       return httplib::Server::HandlerResponse::Unhandled;
     }
     return httplib::Server::HandlerResponse::Handled;
   }
 
-  void Models(HttpResponse& response) {
+  OrderedJson ModelJson() const {
     OrderedJson model = {{"id", model_},
                          {"object", "model"},
                          {"created", absl::ToUnixSeconds(started_)},
@@ -280,12 +289,21 @@ class QueueServer final : public HttpServer {
     model.update(facts);
     model["max_tokens"] = options_.limits.max_tokens;
     model["max_texts"] = options_.limits.max_texts;
-    SendJson(response, 200, {{"object", "list"}, {"data", OrderedJson::array({model})}});
+    return model;
+  }
+  void Models(HttpResponse& response) const {
+    SendJson(response, 200, {{"object", "list"}, {"data", OrderedJson::array({ModelJson()})}});
+  }
+  void OneModel(const std::string& name, HttpResponse& response) const {
+    if (name == model_) return SendJson(response, 200, ModelJson());
+    SendError(response, NotFound("there is no model '", name.substr(0, 80), "'; this server has '",
+                                 model_, "'"));
   }
 
-  OpenAiHead MakeHead() {
-    return {absl::StrCat("cmpl-", absl::Hex(absl::ToUnixMicros(started_)), "-", ++num_completions_),
-            absl::ToUnixSeconds(absl::Now()), model_};
+  OpenAiHead MakeHead(bool is_chat) {
+    return {absl::StrCat(is_chat ? "chatcmpl-" : "cmpl-", absl::Hex(absl::ToUnixMicros(started_)),
+                         "-", ++num_completions_),
+            absl::ToUnixSeconds(absl::Now()), model_, is_chat};
   }
 
   bool IsClientThere(const HttpRequest& request) {
@@ -336,11 +354,14 @@ class QueueServer final : public HttpServer {
     return ParseRequest(json, facts_, options_.limits);
   }
 
-  void Complete(const HttpRequest& request, HttpResponse& response) {
-    const absl::StatusOr<nlohmann::json> json = ParseJson(request.body);
-    if (!json.ok()) return SendError(response, json.status());
-    const absl::StatusOr<OpenAiRequest> parsed =
-        ParseOpenAi(*json, model_, facts_, options_.limits);
+  absl::StatusOr<OpenAiRequest> ParseCompletion(const std::string& body, bool is_chat) const {
+    ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(body));
+    if (is_chat) RETURN_IF_ERROR(chat_.status());
+    return ParseOpenAi(json, model_, facts_, options_.limits, is_chat ? &*chat_ : nullptr);
+  }
+
+  void Complete(const HttpRequest& request, HttpResponse& response, bool is_chat) {
+    const absl::StatusOr<OpenAiRequest> parsed = ParseCompletion(request.body, is_chat);
     if (!parsed.ok()) return SendError(response, parsed.status());
     const absl::StatusOr<Tickets> tickets = Submit(parsed->prompts, parsed->streams);
     if (!tickets.ok()) return SendError(response, tickets.status());
@@ -352,13 +373,13 @@ class QueueServer final : public HttpServer {
       if (!answer.ok()) return SendError(response, answer.status());
       completions.push_back(std::get<std::vector<Completion>>(*std::move(answer)));
     }
-    SendJson(response, 200, OpenAiResponse(MakeHead(), *parsed, completions));
+    SendJson(response, 200, OpenAiResponse(MakeHead(is_chat), *parsed, completions));
   }
 
   void Stream(const HttpRequest& request, HttpResponse& response, const OpenAiRequest& parsed,
               const Tickets& tickets) {
     // Shared with the library, which copies what it calls.
-    const auto events = std::make_shared<EventStream>(MakeHead(), parsed, tickets);
+    const auto events = std::make_shared<EventStream>(MakeHead(parsed.is_chat), parsed, tickets);
     while (!events->Await(kTick))
       if (!IsClientThere(request)) return events->GiveUp();
     if (!events->early_fault().ok()) return SendError(response, events->early_fault());
@@ -382,6 +403,7 @@ class QueueServer final : public HttpServer {
   const HttpOptions options_;
   const ModelFacts facts_;
   const std::string model_;
+  const absl::StatusOr<ChatSession> chat_;  // without a message
   RequestQueue& queue_;
   const absl::Time started_ = absl::Now();
   ListenAddress address_;

@@ -23,6 +23,7 @@ struct HttpOptions {
   std::vector<std::string> origins;  // whose pages may ask, too; "*": all
   WebAddress public_address;         // where a proxy is asked for this server, or empty
   RequestLimits limits;
+  std::string chat_template;  // ChatSession::Start's; where there is none, no conversation is taken
   int64_t max_body_bytes = 1 << 20;
   int64_t max_connections = 128;                 // at once; the others wait
   absl::Duration max_wait = absl::Minutes(5);    // for an answer, then 504

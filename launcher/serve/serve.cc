@@ -13,6 +13,7 @@
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
 #include "launcher/process/periodic_task.h"
+#include "launcher/serve/chat_session.h"
 #include "launcher/serve/http_server.h"
 #include "launcher/serve/request_queue.h"
 #include "launcher/serve/stdio_server.h"
@@ -28,6 +29,7 @@ struct ServeOptions : TextModelOptions {
   std::string token_file;
   std::vector<std::string> origins;
   std::string public_url;
+  std::string chat_template;
   RequestLimits limits;  // max_texts is --max-batch
   int64_t max_queue = 64;
   int64_t max_body_kib = 1024;
@@ -39,6 +41,8 @@ constexpr absl::Duration kStopCheck = absl::Milliseconds(50);
 // Until a stop signal.
 absl::Status ServeHttp(const ServeOptions& options, const HttpOptions& http, TextService& service) {
   RequestQueue queue(service, {options.max_queue, options.limits.max_texts});
+  if (!http.chat_template.empty())
+    RETURN_IF_ERROR(ChatSession::Start(service.facts(), http.chat_template, "").status());
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpServer> server,
                    HttpServer::Start(http, service.facts(), queue));
   Log(absl::StrCat("serving ", options.run_dir, ", step ", service.facts().step, ", at http://",
@@ -67,6 +71,7 @@ absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
   }
   RETURN_IF_ERROR(CheckMayListen(http));
   http.limits = options.limits;
+  http.chat_template = options.chat_template;
   http.max_body_bytes = options.max_body_kib << 10;
   http.max_wait = absl::Seconds(options.max_wait_seconds);
   // A request holds a thread until it is answered: these are enough for all requests that wait
@@ -159,6 +164,7 @@ Subcommand DeclareServe(CLI::App& front, OpenService open) {
           "where a proxy before the server is reached, such as https://models.example/llm")
       ->needs(http)
       ->type_name("URL");
+  AddChatTemplate(command, options->chat_template)->needs(http);
   AddLimits(command, http, *options);
   AddTextModelOptions(command, *options);
   return {command, [options, open] { return Report(Serve(*options, open)); }, /*computes=*/true};

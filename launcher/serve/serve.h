@@ -18,6 +18,9 @@ using OpenService =
 // The checkpoint of a run. Errors: those of ModelTextService::Open.
 absl::StatusOr<std::unique_ptr<TextService>> OpenModel(const TextModelOptions& options);
 
+// --chat-template, as ChatSession::Start takes it.
+CLI::Option* AddChatTemplate(CLI::App* command, std::string& chat_template);
+
 Subcommand DeclareServe(CLI::App& front, OpenService open);
 Subcommand DeclareChat(CLI::App& front, OpenService open);
 

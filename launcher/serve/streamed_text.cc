@@ -21,9 +21,7 @@ size_t OverlapBytes(absl::string_view text, absl::string_view word) {
 
 std::string StreamedText::Add(const std::string& piece) {
   if (!is_left_to_right_) return "";
-  const bool drops_space = !has_begun_ && !has_prompt_ && piece[0] == ' ';
-  has_begun_ = has_begun_ || !piece.empty();
-  written_.append(piece, drops_space ? 1 : 0);
+  written_ += piece;
   const size_t begin = told_;
   told_ = std::max(told_, SafeEnd());
   return written_.substr(begin, told_ - begin);
@@ -39,8 +37,7 @@ size_t StreamedText::SafeEnd() const {
   return end;
 }
 
-std::string StreamedText::Finish(std::string text) const {
-  if (!has_prompt_ && text[0] == ' ') text.erase(0, 1);
+std::string StreamedText::Finish(const std::string& text) const {
   if (text.compare(0, told_, written_, 0, told_) == 0) return text.substr(told_);
   return absl::StrCat("\n", text);
 }

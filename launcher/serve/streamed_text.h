@@ -12,25 +12,22 @@ class StreamedText {
  public:
   // Only of a method that writes from left to right does what it has written begin the text; of
   // others nothing is told before the end.
-  // `stop`: the text ends before the first of them. Of a text without a prompt the first piece has
-  // no space before it.
-  StreamedText(bool is_left_to_right, std::vector<std::string> stop, bool has_prompt)
-      : is_left_to_right_(is_left_to_right), stop_(std::move(stop)), has_prompt_(has_prompt) {}
+  // `stop`: the text ends before the first of them.
+  StreamedText(bool is_left_to_right, std::vector<std::string> stop)
+      : is_left_to_right_(is_left_to_right), stop_(std::move(stop)) {}
 
-  // What may be told after this piece: nothing that could begin a stop word or is part of a
-  // character.
+  // What may be told after this piece, which is as CompletionRequest::listener hears it: nothing
+  // that could begin a stop word or is part of a character.
   std::string Add(const std::string& piece);
   // What is left to tell of `text`, the whole. If what was told does not begin it, a line end and
   // all of it.
-  std::string Finish(std::string text) const;
+  std::string Finish(const std::string& text) const;
 
  private:
   size_t SafeEnd() const;
 
   const bool is_left_to_right_;
   const std::vector<std::string> stop_;
-  const bool has_prompt_;
-  bool has_begun_ = false;
   std::string written_;
   size_t told_ = 0;  // bytes of it
 };

@@ -71,12 +71,13 @@ absl::Status ModelLanes::Add(const CompletionRequest& request) {
 void ModelLanes::Add(const CompletionRequest& request, EncodedPrompt prompt) {
   const SampleOptions options{.cuts = request.write.draw.cuts,
                               .seed = request.write.draw.seed,
-                              .rules = service_.RulesOf(request, prompt.max_tokens)};
+                              .rules = service_.RulesOf(request, prompt.max_tokens),
+                              .likeliest = request.likeliest};
   Asked& asked = asked_.emplace_back(Asked{
       &request, std::move(prompt), std::vector<Completion>(request.samples), request.samples});
   for (int64_t sample = 0; sample < request.samples; ++sample) {
     const uint64_t stream = request.first_stream + static_cast<uint64_t>(sample);
-    waiting_.push_back({&asked, sample, SampledText(options, stream), service_.StopsOf(request)});
+    waiting_.push_back({&asked, sample, SampledText(options, stream), StopSearch(request.stop)});
   }
 }
 
@@ -140,7 +141,7 @@ void ModelLanes::WriteToken(int64_t lane) {
   if (!token) return;
   WrittenToken& written = text.written.emplace_back(*token);
   written.position += std::ssize(text.asked->prompt.tokens);
-  const ShownToken shown = service_.Show(written);
+  const ShownToken shown = service_.Show(written, text.asked->prompt.spaceless);
   const CompletionRequest& request = *text.asked->request;
   if (request.listener) request.listener(text.sample, shown);
   text.is_over |= text.stop.Complete(shown.piece);
@@ -163,12 +164,18 @@ void ModelLanes::Leave() {
   if (lanes_.empty()) decoder_ = nullptr;
   std::erase_if(waiting_, leaves);
   for (auto asked = asked_.begin(); asked != asked_.end();) {
-    const bool is_answered = asked->num_left == 0 || !asked->fault.ok();
-    if (is_answered && asked->fault.ok())
-      asked->request->done(std::move(asked->completions));
-    else if (is_answered)
-      asked->request->done(asked->fault);
-    asked = is_answered ? asked_.erase(asked) : std::next(asked);
+    if (asked->num_left > 0 && asked->fault.ok()) {
+      ++asked;
+      continue;
+    }
+    const CompletionRequest& request = *asked->request;
+    if (asked->fault.ok())
+      asked->fault = service_.ScorePrompt(request, asked->prompt.tokens, &asked->completions);
+    if (asked->fault.ok())
+      request.done(std::move(asked->completions));
+    else
+      request.done(asked->fault);
+    asked = asked_.erase(asked);
   }
 }
 

@@ -1,6 +1,8 @@
 #include "launcher/texts/model_text_service.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +11,7 @@
 #include "core/base/status.h"
 #include "core/generate/beam_search.h"
 #include "core/objective/objective.h"
+#include "data/prep/cleaning.h"
 #include "data/prep/examples/chat_template.h"
 #include "launcher/run/saved_step.h"
 
@@ -78,6 +81,15 @@ std::string OwnClosing(const RunVocabulary& vocabulary) {
   const auto chat = data::ChatTemplate::Read("tokenizer");
   const auto tokens = vocabulary.Encode({chat->Render(messages).second}, "the chat template");
   return tokens.ok() ? vocabulary.TextOf(tokens->front()) : "";
+}
+
+bool EndsWithSpace(const std::string& text) {
+  size_t last = text.size();
+  while (last > 0 && (text[--last] & 0xC0) == 0x80) {
+  }
+  const std::string character = text.substr(last);
+  return !character.empty() && data::FirstInvalidByte(character) == character.size() &&
+         data::IsBlank(character);
 }
 
 void KeepLast(int64_t most, Tokens* tokens) {
@@ -162,8 +174,25 @@ absl::StatusOr<int64_t> ModelTextService::CountTokens(const std::string& text) {
   return static_cast<int64_t>(tokens.front().size());
 }
 
-ShownToken ModelTextService::Show(const WrittenToken& token) const {
-  return {token.pass, token.position, TextOf({token.token}), token.log_prob, token.confidence};
+ShownToken ModelTextService::Show(const WrittenToken& token, int64_t spaceless) const {
+  ShownToken shown{token.pass,     token.position,   TextOf({token.token}),
+                   token.log_prob, token.confidence, token.token};
+  if (token.position == spaceless && shown.piece.starts_with(' ')) shown.piece.erase(0, 1);
+  for (const LikelyToken& one : token.likeliest) {
+    std::string text = TextOf({one.token});
+    if (text.empty()) text = model_.vocabulary.pieces()[static_cast<size_t>(one.token)].text;
+    shown.likeliest.push_back({one.token, std::move(text), one.log_prob});
+  }
+  return shown;
+}
+
+bool ModelTextService::DropsSpace(const CompletionRequest& request, const Tokens& prompt) const {
+  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
+  const std::string before = request.prompt_tokens ? TextOf(prompt) : request.prompt;
+  if (request.begins_text || rewrites || before.empty()) return model_.vocabulary.adds_space();
+  // The tokens of most vocabularies do not have the space that a prompt ends with.
+  const bool has_space = !prompt.empty() && EndsWithSpace(TextOf({prompt.back()}));
+  return EndsWithSpace(before) && !has_space;
 }
 
 // Whether the model reads seq_len tokens at most; recurrent memory reaches further back, and blocks
@@ -242,19 +271,21 @@ bool StopSearch::Complete(const std::string& piece) {
   if (words_.empty()) return false;
   const size_t before = text_.size();
   text_ += piece;
-  if (std::exchange(drops_space_, drops_space_ && text_.empty()) && text_.starts_with(' '))
-    text_.erase(0, 1);
   return std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
     return text_.find(word, before - std::min(before, word.size() - 1)) != text_.npos;
   });
 }
 
-StopSearch ModelTextService::StopsOf(const CompletionRequest& request) const {
-  return {request.stop, DropsSpace(request)};
-}
-
 absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& request,
                                                       Tokens prompt) const {
+  if (request.prompt_tokens) prompt = *request.prompt_tokens;
+  if (request.scores_prompt && !facts_.can_score_exactly)
+    return FailedPrecondition(
+        "this model cannot say how probable each token of a prompt is given those before it; "
+        "leave out 'echo' or 'logprobs'",
+        canvas_.ok() ? ", or ask for the bound of a whole text (POST /v1/score)" : "");
+  RETURN_IF_ERROR(CheckLength(prompt, request.cut_context ? kMostTokens : request.max_prompt));
+  if (request.only_prompt) return EncodedPrompt{std::move(prompt)};
   RETURN_IF_ERROR(CheckWrite(request.write));
   const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
   if (!is_plain && (request.block_ngram > 0 || request.beams)) {
@@ -262,11 +293,12 @@ absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& r
                            " an effect with method \"left-to-right\" only; leave them out");
   }
   if (request.cut_context) KeepLast(request.max_prompt, &prompt);
-  RETURN_IF_ERROR(CheckLength(prompt, request.max_prompt));
   ASSIGN_OR_RETURN(const int64_t most, MaxTokens(request, &prompt));
   const TokenRules rules = RulesOf(request, most);
   RETURN_IF_ERROR(request.beams ? BeamsOf(*request.beams, rules).Validate() : rules.Validate());
-  return EncodedPrompt{std::move(prompt), most};
+  const int64_t begin = std::max<int64_t>(is_plain ? 0 : 1, std::ssize(prompt));
+  const int64_t spaceless = DropsSpace(request, prompt) ? begin : -1;
+  return EncodedPrompt{std::move(prompt), most, spaceless};
 }
 
 absl::StatusOr<EncodedPrompt> ModelTextService::Encode(const CompletionRequest& request) const {
@@ -293,7 +325,13 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
   ASSIGN_OR_RETURN(const std::vector<EncodedPrompt> prompts, Encode(requests));
   Group drawn;
   std::vector<Group> others;
+  std::vector<std::vector<Completion>> completions(requests.size());
   for (size_t n = 0; n < requests.size(); ++n) {
+    if (requests[n].only_prompt) {
+      completions[n].assign(static_cast<size_t>(requests[n].samples),
+                            ToCompletion(requests[n], prompts[n].tokens, {}, {}));
+      continue;
+    }
     Group* group = CompletionLanes::Take(requests[n]) ? &drawn : nullptr;
     for (Group& one : others) {
       const bool has_length =
@@ -302,14 +340,48 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     }
     (group == nullptr ? others.emplace_back() : *group).push_back(n);
   }
-  std::vector<std::vector<Completion>> completions(requests.size());
   RETURN_IF_ERROR(Draw(requests, prompts, drawn, &completions));
   for (const Group& group : others) {
     RETURN_IF_ERROR(requests[group[0]].beams
                         ? Search(requests, prompts, group, &completions)
                         : WriteCanvases(requests, prompts, group, &completions));
   }
+  for (size_t n = 0; n < requests.size(); ++n) {
+    if (CompletionLanes::Take(requests[n])) continue;  // which do so
+    RETURN_IF_ERROR(Annotate(ScorePrompt(requests[n], prompts[n].tokens, &completions[n]),
+                             absl::StrCat("prompt ", n + 1)));
+  }
   return completions;
+}
+
+absl::Status ModelTextService::ScorePrompt(const CompletionRequest& request, const Tokens& prompt,
+                                           std::vector<Completion>* completions) const {
+  if (!request.scores_prompt) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<ShownToken> tokens, ScoreInTurn(prompt, request.likeliest));
+  for (Completion& completion : *completions) completion.prompt = tokens;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ShownToken>> ModelTextService::ScoreInTurn(const Tokens& tokens,
+                                                                      int64_t likeliest) const {
+  std::vector<ShownToken> shown;
+  if (tokens.empty()) return shown;
+  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(ScoredText text, AskedText({}, 1, tokens));
+  text.likeliest = likeliest;
+  LogLikelihood score;
+  if (!text.asked.empty()) {
+    ASSIGN_OR_RETURN(std::vector<LogLikelihood> scores, ScoreTexts(writer, {text}, {}));
+    score = std::move(scores.front());
+  }
+  shown.push_back(Show({.token = tokens[0], .log_prob = std::nan("")}));
+  score.token_likeliest.resize(text.asked.size());
+  for (size_t i = 0; i < text.asked.size(); ++i)
+    shown.push_back(Show({.position = text.asked[i],
+                          .token = tokens[i + 1],
+                          .log_prob = score.token_log_probs[i],
+                          .likeliest = std::move(score.token_likeliest[i])}));
+  return shown;
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(
@@ -367,16 +439,16 @@ class ModelTextService::CanvasTexts {
 
   void Hear(int64_t sample, const WrittenToken& token) {
     written_[sample].push_back(token);
-    if (request_.listener) request_.listener(sample, service_.Show(token));
+    if (request_.listener) request_.listener(sample, Show(token));
   }
 
   // Whether the text goes on after a pass.
   bool GoesOn(int64_t sample, bool is_done) {
     const bool is_wanted = !request_.check_wanted || request_.check_wanted().ok();
     Hypothesis text = TextInOrder(written_[sample], given(), service_.canvas_->end_token);
-    StopSearch stop = service_.StopsOf(request_);
-    for (size_t i = 0; i < text.tokens.size() && !is_done; ++i)
-      is_done = stop.Complete(service_.TextOf({text.tokens[i]}));
+    StopSearch stop(request_.stop);
+    for (int64_t i = 0; i < std::ssize(text.tokens) && !is_done; ++i)
+      is_done = stop.Complete(Show({.position = given() + i, .token = text.tokens[i]}).piece);
     if (!is_done && is_wanted) return true;
     completions_[sample] = service_.ToCompletion(request_, prompt_.tokens, text, written_[sample]);
     if (++num_done_ == request_.samples && is_wanted && request_.done) request_.done(completions_);
@@ -387,6 +459,9 @@ class ModelTextService::CanvasTexts {
 
  private:
   int64_t given() const { return std::ssize(prompt_.tokens); }
+  ShownToken Show(const WrittenToken& token) const {
+    return service_.Show(token, prompt_.spaceless);
+  }
 
   const ModelTextService& service_;
   const CompletionRequest& request_;
@@ -429,12 +504,6 @@ absl::Status ModelTextService::WriteCanvases(
   return absl::OkStatus();
 }
 
-// A text that goes on from its prompt keeps the space between them.
-bool ModelTextService::DropsSpace(const CompletionRequest& request) const {
-  const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
-  return rewrites || request.prompt.empty();
-}
-
 Completion ModelTextService::ToCompletion(const CompletionRequest& request, const Tokens& prompt,
                                           const Hypothesis& text,
                                           const std::vector<WrittenToken>& written) const {
@@ -444,14 +513,18 @@ Completion ModelTextService::ToCompletion(const CompletionRequest& request, cons
                         .tokens = text.length(),
                         .ended = text.ended,
                         .passes = written.empty() ? 0 : written.back().pass};
-  if (DropsSpace(request) && completion.text.starts_with(' ')) completion.text.erase(0, 1);
+  if (DropsSpace(request, prompt) && completion.text.starts_with(' ')) completion.text.erase(0, 1);
   for (const std::string& stop : request.stop) {
     const size_t at = completion.text.find(stop);
     if (at == std::string::npos) continue;
     completion.text.resize(at);
     completion.ended = true;
   }
-  for (const int32_t token : prompt) completion.prompt_pieces.push_back(TextOf({token}));
+  std::vector<std::string>& pieces = completion.prompt_pieces;
+  for (const int32_t token : prompt) pieces.push_back(TextOf({token}));
+  if (request.prompt_tokens && model_.vocabulary.adds_space() && !pieces.empty() &&
+      pieces[0].starts_with(' '))
+    pieces[0].erase(0, 1);
   for (const WrittenToken& token : written) completion.written.push_back(Show(token));
   return completion;
 }

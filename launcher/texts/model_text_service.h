@@ -21,21 +21,19 @@ namespace anyorder::launcher {
 struct EncodedPrompt {
   std::vector<int32_t> tokens;
   int64_t max_tokens = 0;  // that may follow
+  int64_t spaceless = -1;  // Show's
 };
 
 // Looks for stop words in a text that grows.
 class StopSearch {
  public:
-  // `words` are not empty. Of a text that does not go on from a prompt the first space is dropped.
-  StopSearch(std::vector<std::string> words, bool drops_space)
-      : words_(std::move(words)), drops_space_(drops_space) {}
+  explicit StopSearch(const std::vector<std::string>& words) : words_(words) {}  // none is empty
 
   // Whether the text has one of the words with this piece.
   bool Complete(const std::string& piece);
 
  private:
   std::vector<std::string> words_;
-  bool drops_space_;
   std::string text_;
 };
 
@@ -74,15 +72,18 @@ class ModelTextService final : public TextService {
   absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(const std::vector<std::string>& texts,
                                                            absl::string_view doing) const;
   std::string TextOf(const std::vector<int32_t>& tokens) const;
-  ShownToken Show(const WrittenToken& token) const;
+  // `spaceless`: the position whose token loses the space that it begins with; -1: none.
+  ShownToken Show(const WrittenToken& token, int64_t spaceless = -1) const;
 
   // What a request is written with, for those that write it: its prompt, or what is wrong with it;
-  // rules and stop words of its texts; a text of it as it is answered.
+  // the rules of its texts; a text of it as it is answered.
   absl::StatusOr<EncodedPrompt> Encode(const CompletionRequest& request) const;
   TokenRules RulesOf(const CompletionRequest& request, int64_t max_tokens) const;
-  StopSearch StopsOf(const CompletionRequest& request) const;
   Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
                           const Hypothesis& text, const std::vector<WrittenToken>& written) const;
+  // Scores the prompt if the request asks for it, for each of its completions.
+  absl::Status ScorePrompt(const CompletionRequest& request, const std::vector<int32_t>& prompt,
+                           std::vector<Completion>* completions) const;
   // Left to right.
   absl::StatusOr<std::unique_ptr<Decoder>> OpenDecoder(const std::vector<Prompt>& prompts,
                                                        WantedCheck before_pass) const;
@@ -98,7 +99,11 @@ class ModelTextService final : public TextService {
   void FindForms(const Objective& objective);
   bool IsBounded(WriteMethod method) const;
   int64_t MostRead() const;  // ModelFacts::max_prompt
-  bool DropsSpace(const CompletionRequest& request) const;
+  // Whether what follows this prompt begins without the space that its first token may have.
+  bool DropsSpace(const CompletionRequest& request, const std::vector<int32_t>& prompt) const;
+  // Each token given those before it, with so many of the likeliest ones.
+  absl::StatusOr<std::vector<ShownToken>> ScoreInTurn(const std::vector<int32_t>& tokens,
+                                                      int64_t likeliest) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
                                        std::vector<int32_t> tokens) const;
   absl::StatusOr<std::vector<EncodedPrompt>> Encode(

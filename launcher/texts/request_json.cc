@@ -38,7 +38,8 @@ class RequestParser {
       case RequestOp::kFacts: request_.what = FactsRequest{}; return;
       case RequestOp::kTokens:
         return reader_.RequiredText("text", request_.what.emplace<TokensRequest>().text);
-      case RequestOp::kRender: return Render(request_.what.emplace<RenderRequest>());
+      case RequestOp::kRender:
+        return ReadMessages(reader_, request_.what.emplace<RenderRequest>().messages);
     }
   }
 
@@ -94,21 +95,6 @@ class RequestParser {
     reader_.Read("seed", request.seed, AtLeast(0));
   }
 
-  void Render(RenderRequest& request) {
-    const Json* const list = reader_.Find("messages");
-    if (list == nullptr || !list->is_array() || list->empty())
-      return reader_.AddFault("messages", "must be a list of messages, {\"role\", \"content\"}");
-    for (const Json& message : *list) {
-      if (!message.is_object())
-        return reader_.AddFault("messages", "has what is no object, {\"role\", \"content\"}");
-      ObjectReader keys(message);
-      data::ChatMessage& read = request.messages.emplace_back();
-      keys.RequiredText("role", read.role);
-      keys.RequiredText("content", read.content);
-      reader_.AddFault(keys.End());
-    }
-  }
-
   void Written(const ModelFacts& facts, WriteOptions& options) {
     reader_.Read("show_written", request_.show_written);
     ReadWriteOptions(reader_, facts, options, usual_method_);
@@ -141,6 +127,18 @@ int64_t LeastTokens(const std::string& text, int64_t max_piece_bytes) {
     was_space = is_space;
   }
   return (bytes + max_piece_bytes - 1) / max_piece_bytes;
+}
+
+// One of the parts of a message's content, which is a list.
+void ReadPart(const Json& part, ObjectReader& message, std::string& content) {
+  if (!part.is_object() || part.value("type", Json()) != "text")
+    return message.AddFault("content", "has a part that is no {\"type\": \"text\", \"text\"}");
+  ObjectReader keys(part);
+  keys.Find("type");
+  std::string text;
+  keys.RequiredText("text", text);
+  message.AddFault(keys.End());
+  content += text;
 }
 
 void ReadId(const Json& object, ObjectReader& reader, Json& id) {
@@ -210,6 +208,33 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
   absl::StatusOr<WriteOptions> chosen = OptionsOf(flags, facts);
   if (chosen.ok()) options = *std::move(chosen);
   reader.AddFault(WithJsonNames(chosen.status(), options));
+}
+
+void ReadMessages(ObjectReader& reader, std::vector<data::ChatMessage>& messages) {
+  const Json* const list = reader.Find("messages");
+  if (list == nullptr || !list->is_array() || list->empty())
+    return reader.AddFault("messages", "must be a list of messages, {\"role\", \"content\"}");
+  for (const Json& message : *list) {
+    if (!message.is_object())
+      return reader.AddFault("messages", "has what is no object, {\"role\", \"content\"}");
+    ObjectReader keys(message);
+    data::ChatMessage& read = messages.emplace_back();
+    keys.RequiredText("role", read.role);
+    const Json* const content = keys.Find("content");
+    if (content == nullptr || !content->is_array()) {
+      keys.RequiredText("content", read.content);
+    } else {
+      for (const Json& part : *content) ReadPart(part, keys, read.content);
+    }
+    // Clients send answers back with all keys that these had.
+    for (const char* key : {"refusal", "annotations", "audio", "function_call", "tool_calls",
+                            "tool_call_id", "reasoning_content"}) {
+      const Json* const value = keys.Find(key);
+      keys.DoNotOffer(key);
+      if (value != nullptr && !value->empty()) keys.AddFault(key, "is not supported; leave it out");
+    }
+    reader.AddFault(keys.End());
+  }
 }
 
 absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& facts,

@@ -97,6 +97,10 @@ class ObjectReader;
 // `usual_method` stands where there is no method; "": the model's first.
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method = "");
+// `messages`: at least one, {"role", "content"}, as OpenAI writes them: the content may be a list
+// of
+// {"type": "text", "text"}, whose texts are joined, and keys that say nothing may be there.
+void ReadMessages(ObjectReader& reader, std::vector<data::ChatMessage>& messages);
 // The `id` of an object that may be no request; null if it has none that could be given back.
 nlohmann::json IdOf(const nlohmann::json& object);
 

@@ -35,6 +35,13 @@ void VisitBoundSamples(Value& bound_samples, Visitor& visit) {
 // request, and is its answer.
 using WantedCheck = std::function<absl::Status()>;
 
+// What could stand in a token's place. What is no text is called as in the vocabulary, "<eod>".
+struct ShownAlternative {
+  int32_t token = 0;
+  std::string piece;
+  double log_prob = 0;
+};
+
 // A token as it is written, in words.
 struct ShownToken {
   int64_t pass = 0;      // of the network, from 1
@@ -42,6 +49,8 @@ struct ShownToken {
   std::string piece;     // its text, with the space before it if it has one
   double log_prob = 0;   // nats
   double confidence = 0;
+  int32_t token = 0;                             // its id
+  std::vector<ShownAlternative> likeliest = {};  // CompletionRequest::likeliest
 };
 
 // Search for the likeliest texts (core/generate/beam_search.h).
@@ -53,18 +62,33 @@ struct BeamRequest {
 };
 
 struct Completion {
-  std::string text;     // what follows the prompt
+  // What follows the prompt, from the space between them on. There is none if the prompt ends with
+  // it and its tokens do not, or at the beginning of a text whose first word is encoded with one.
+  std::string text;
   double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
   double score = 0;     // log_prob, of beams with their length penalty
   int64_t tokens = 0;   // up to the one that completes a stop word
   bool ended = false;   // by the end token or a stop word; else it is as long as it may be
   int64_t passes = 0;   // of the network; 0: beams
+  // Of the prompt's tokens. Of prompt_tokens they join to the text that they stand for.
   std::vector<std::string> prompt_pieces;
+  // Those tokens if the request scores them, each given those before it. The log-probability of the
+  // first is no number.
+  std::vector<ShownToken> prompt;
   std::vector<ShownToken> written;  // in the order of writing; none of beams
 };
 
 struct CompletionRequest {
   std::string prompt;
+  // Instead of that text: its tokens, each below facts().vocab_size.
+  std::optional<std::vector<int32_t>> prompt_tokens;
+  // What is written is a text by itself, such as an answer: it begins without a space.
+  bool begins_text = false;
+  bool only_prompt = false;    // nothing is written
+  bool scores_prompt = false;  // Completion::prompt; of models that score exactly
+  // How many alternatives are told of each token of the prompt's score, and of each that is written
+  // from left to right.
+  int64_t likeliest = 0;
   int64_t max_tokens = 0;   // the end token included; 0: kDefaultMaxTokens, or what fits
   int64_t min_tokens = 0;   // before the end token; kMostTokens: it never ends
   int64_t block_ngram = 0;  // left-to-right: no n tokens in a row come twice; 0: they may
@@ -79,7 +103,8 @@ struct CompletionRequest {
   // most, and the prompt loses its first ones.
   bool cut_context = false;
   int64_t max_prompt = kMostTokens;  // more of it are too long
-  // Called as tokens are written, if set; `sample` counts from 0.
+  // Called as tokens are written, if set; `sample` counts from 0. Pieces are as in the text: the
+  // first lacks the space that the text lacks.
   std::function<void(int64_t sample, const ShownToken& token)> listener;
   WantedCheck check_wanted;
   // Called with the answer as soon as it is there, if set: not when those of other requests are.
@@ -185,7 +210,8 @@ class CompletionLanes {
 
   // Whether `request` can be written so at all.
   static bool Take(const CompletionRequest& request) {
-    return request.write.method == WriteMethod::kLeftToRight && !request.beams;
+    return request.write.method == WriteMethod::kLeftToRight && !request.beams &&
+           !request.only_prompt;
   }
   // `request` is answered by its `done`, in a later Step; it is borrowed until then. Its texts wait
   // for lanes. Complete's errors, of this request alone. REQUIRES: Take.

@@ -5,6 +5,7 @@
 # Usage: serve.sh BIN_DIR WORK_DIR CASE        after `case.sh ... prepare`
 #   run    lines, HTTP, streams and batches give the same texts and scores
 #   chat   a conversation with a run whose dataset has a chat template
+#   streams   pieces and tokens of runs of several vocabularies
 #   tokenizer   a run with a tokenizer.json of its own, of which a token may be part of a character
 . "$(dirname "$0")/checks.sh"
 . "$here/sentences.sh"
@@ -13,6 +14,17 @@ begin "$1" "$2" "serve_$3"
 case $3 in
 run)
   python3 "$here/serve/real_run.py" "$anyorder" "$work/reference" "$work/shards/spiece.model" >"$name/log" 2>&1 || fail "$(cat "$name/log")" ;;
+
+streams)
+  cd "$name" && name=. || exit 1
+  python3 "$here/serve/check_streams.py" make ../shards/spiece.model .
+  for vocab in ../shards/spiece.model bytes.model merges.model; do
+    run=$(basename "$vocab" .model)
+    rm -rf shards
+    prep --input ../corpus.txt --output shards --vocab "$vocab"
+    train gpt-tiny.toml "$run" train.steps=1
+    python3 "$here/serve/check_streams.py" check "$anyorder" "$run" --vocab "$vocab" >check.log 2>&1 || fail "$vocab: $(cat check.log)"
+  done ;;
 
 chat)
   for who in ann bob eve; do printf '{"messages": [{"role": "user", "content": "who is %s"}, {"role": "assistant", "content": "%s is here"}]}\n' $who $who; done >"$name/chats.jsonl"
@@ -25,6 +37,22 @@ chat)
   [ "$(sed -n 1p "$name/out")" = "$(sed -n 2p "$name/out")" ] || fail "another answer after /reset: $(cat "$name/out")"
   printf 'who is ann\n' | talk --chat-template '{role}: {content} <end>\n' >"$name/own"
   [ "$(cat "$name/own")" = "$(sed -n 1p "$name/out")" ] || fail "the run's template is not the one of its dataset"
+  # The same over HTTP, with the template of the dataset and with the same one by name.
+  for options in "" "--chat-template={role}: {content} <end>\\n"; do
+    PYTHONPATH=$here/serve python3 - "$anyorder" "$name" ${options:+"$options"} >"$name/log" 2>&1 <<'PYTHON' || fail "over HTTP: $(cat "$name/log")"
+import sys
+from serve_client import Server
+program, folder, *options = sys.argv[1:]
+with Server(program, *options, run=folder + "/run") as server:
+    asked = {"messages": [{"role": "user", "content": [{"type": "text", "text": "who is ann"}]}], "temperature": 0, "max_tokens": 24}
+    answer = server.expect("/v1/chat/completions", asked)
+    assert answer["choices"][0]["message"]["content"].strip() == open(folder + "/out").readline().strip(), answer
+    assert answer["choices"][0]["finish_reason"] == "stop", answer
+    # Of masked diffusion no token has a probability of its own.
+    status, fault = server.ask("/v1/completions", {"prompt": "who", "echo": True, "logprobs": 1})
+    assert status == 422 and "bound of a whole text" in fault["error"]["message"], fault
+PYTHON
+  done
   echo '{"op": "facts"}' | "$anyorder" serve "$name/run" --stdio 2>"$name/err" | grep -q '"chat_template":"{role}: {content} <end>' || fail "facts have no template"
   expect_refused_in_a_line 65 "no chat template is known" "$anyorder" chat "$work/reference" --vocab shards/spiece.model ;;
 

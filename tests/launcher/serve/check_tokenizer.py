@@ -3,11 +3,12 @@
 Usage: check_tokenizer.py ANYORDER RUN FILLER: a causal run that knows TEXT by heart, and one that fills blanks, of the same data
 """
 import json
+import random
 import subprocess
 import sys
 from pathlib import Path
 
-from serve_client import Server, answers_of
+from serve_client import Server, answers_of, check_prompts, check_streams
 
 ANYORDER, RUN, FILLER = sys.argv[1:]
 TEXT = "\u65e5\u672c\u8a9e \U0001F600 na\u00efve"
@@ -40,6 +41,12 @@ def main():
         deltas = server.streamed("/v1/completions", {"prompt": TEXT[:2], "max_tokens": 64, "temperature": 0})
         print(deltas)
         assert "".join(deltas) == completion["text"] and len([delta for delta in deltas if delta]) > 5, deltas
+        noise = random.Random(len(deltas))
+        check_streams(server, noise, ["", TEXT, TEXT[:2], "a"], keeps_spaces=True)
+        check_prompts(server, noise, ["", TEXT, TEXT[:2] + " \n "])
+        # Tokens are bytes from 1 on.
+        ids = server.expect("/v1/completions", {"prompt": [1 + byte for byte in TEXT[:2].encode()], "max_tokens": 64, "temperature": 0, "echo": True})
+        assert ids["choices"][0]["text"] == TEXT, ids
         # What is cut in a character ends with U+FFFD.
         cut = server.expect("/v1/completions", {"prompt": TEXT[:2], "max_tokens": 2, "temperature": 0})
         assert cut["choices"][0]["text"] == "\ufffd", cut

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <list>
 #include <memory>
@@ -43,7 +44,8 @@ class FakeTextService : public TextService {
     return static_cast<int64_t>(Words(text).size());
   }
 
-  // The prompt's words backwards, from the `sample`th on; a text ends with them.
+  // The prompt's words backwards, from the `sample`th on; a text ends with them. Token n is
+  // " tn".
   absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) override {
     BeginCall(requests.size());
@@ -174,19 +176,34 @@ class FakeTextService : public TextService {
 
   static Completion CompleteOne(const CompletionRequest& request, int64_t sample) {
     Completion completion;
-    completion.prompt_pieces = Words(request.prompt);
-    std::vector<std::string> words = completion.prompt_pieces;
+    std::vector<std::string> words = Words(request.prompt);
+    for (const int32_t token : request.prompt_tokens.value_or(std::vector<int32_t>()))
+      words.push_back(absl::StrCat("t", token));
+    for (const std::string& word : words) {
+      const bool joins = request.prompt_tokens && completion.prompt_pieces.empty();
+      completion.prompt_pieces.push_back(joins ? word : " " + word);
+      ShownToken token{.piece = word, .log_prob = -0.5, .token = 1};
+      if (completion.prompt_pieces.size() == 1) token.log_prob = std::nan("");
+      if (request.scores_prompt) completion.prompt.push_back(WithLikeliest(request, token));
+    }
     std::reverse(words.begin(), words.end());
     words.erase(words.begin(), words.begin() + std::min<int64_t>(sample, words.size()));
     const int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
     completion.ended = static_cast<int64_t>(words.size()) <= most;
-    words.resize(std::min<size_t>(words.size(), most));
+    words.resize(request.only_prompt ? 0 : std::min<size_t>(words.size(), most));
+    completion.ended &= !request.only_prompt;
     for (const std::string& word : words) {
       const auto n = static_cast<int64_t>(completion.written.size());
       const auto begin = static_cast<int64_t>(completion.prompt_pieces.size());
-      completion.written.push_back({n + 1, begin + n, " " + word, -0.5, 0.6});
-      if (request.listener) request.listener(sample, completion.written.back());
-      absl::StrAppend(&completion.text, " ", word);
+      completion.written.push_back(
+          WithLikeliest(request, {n + 1, begin + n, " " + word, -0.5, 0.6, 1}));
+      // As ModelTextService does it.
+      const bool drops =
+          n == 0 && (request.begins_text || begin == 0 || absl::EndsWith(request.prompt, " "));
+      ShownToken told = completion.written.back();
+      if (drops) told.piece = word;
+      if (request.listener) request.listener(sample, told);
+      completion.text += told.piece;
       ++completion.tokens;
       ++completion.passes;
       completion.log_prob -= 0.5;
@@ -196,6 +213,14 @@ class FakeTextService : public TextService {
       completion.text = completion.text.substr(0, completion.text.find(stop));
     }
     return completion;
+  }
+
+  // Token 1 is written; token 2, "other", is likelier.
+  static ShownToken WithLikeliest(const CompletionRequest& request, ShownToken token) {
+    if (std::isnan(token.log_prob)) return token;
+    if (request.likeliest > 0) token.likeliest.push_back({2, " other", -0.25});
+    if (request.likeliest > 1) token.likeliest.push_back({1, token.piece, token.log_prob});
+    return token;
   }
 
   static FilledText FillOne(const std::string& text, int64_t alternative) {

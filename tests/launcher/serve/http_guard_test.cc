@@ -89,10 +89,12 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
   Set(head, "Host", "localhost");
   expect(head, 0, "");
   head = Post();
-  head.path = "/v1/chat/completions";
+  head.path = "/v1/embeddings";
   expect(head, 404,
-         "GET /, GET /health, GET /v1/models, POST /v1/completions, POST /v1/infill, "
-         "POST /v1/score");
+         "GET /, GET /health, GET /v1/models, GET /v1/models/ID, POST /v1/completions, "
+         "POST /v1/chat/completions, POST /v1/infill, POST /v1/score");
+  head.path = "/v1/models/any name/at all";
+  expect(head, 405, "takes GET, not POST");
   head = Post();
   head.method = "GET";
   expect(head, 405, "takes POST, not GET");

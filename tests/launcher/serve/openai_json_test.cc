@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_join.h"
 
 #include "launcher/serve/event_stream.h"
 #include "launcher/texts/object_reader.h"
@@ -77,20 +80,33 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
       {"[]", "", "the body is an object"},
       {"{}", "prompt", "is missing"},
       {R"({"prompt": []})", "prompt", "is an empty list"},
-      {R"({"prompt": [1, 2]})", "prompt", "holds token ids; send a text"},
+      {R"({"prompt": [1, 1000]})", "prompt", "a list of tokens, 0 to 999, or a list of these"},
+      {R"({"prompt": [[1], 2]})", "prompt", "must be a text without NUL"},
+      {R"({"prompt": [[1], [2.5]]})", "prompt", "a list of tokens"},
+      {R"({"prompt": ["a", [-1]]})", "prompt", "a list of tokens"},
+      {R"({"prompt": [[1], [[]]]})", "prompt", "a list of tokens"},
+      {R"({"prompt": [[], [], [], [], []]})", "prompt", "has 5 texts but may have 4"},
       {R"({"prompt": ["a", "b", "c", "d", "e"]})", "prompt", "has 5 texts but may have 4"},
       {R"({"prompt": ["a", "b", "c"], "n": 2})", "n",
        "'n' is 2 for 3 prompts, but at most 4 texts may be written at once"},
-      {R"({"prompt": "a", "max_tokens": 0})", "max_tokens", "in [1, 100]"},
+      {R"({"prompt": "a", "max_tokens": -1})", "max_tokens", "in [0, 100]"},
+      {R"({"prompt": "a", "seed": -2})", "seed", "in [0, "},
+      {R"({"prompt": "a", "top_k": -2})", "top_k", "in [0, "},
+      {R"({"prompt": "a", "top_p": -0.1})", "top_p", "in (0, 1]"},
       {R"({"prompt": "a", "best_of": 3})", "best_of", "pass what 'n' is"},
       {R"({"prompt": "a", "frequency_penalty": 0.5})", "frequency_penalty", "pass 0"},
       {R"({"prompt": "a", "presence_penalty": -1})", "presence_penalty", "pass 0"},
       {R"({"prompt": "a", "logit_bias": {"5": 1}})", "logit_bias", "is not supported"},
       {R"({"prompt": "a", "suffix": "b"})", "suffix", "POST /v1/infill"},
-      {R"({"prompt": "a", "logprobs": 5})", "logprobs", "may be 0 or 1"},
-      {R"({"prompt": "a", "logprobs": 1, "echo": true})", "logprobs", "not supported with 'echo'"},
+      {R"({"prompt": "a", "logprobs": 6})", "logprobs", "in [0, 5]"},
+      {R"({"prompt": "a", "logprobs": 2, "method": "llada"})", "logprobs", "may be 0 or 1 unless"},
+      {R"({"prompt": [1], "echo": true, "stream": true})", "echo", "send the prompt as a text"},
+      {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format",
+       R"(leave it out or pass {"type":"text"})"},
+      {R"({"prompt": "a", "tools": [{}]})", "tools", "is not supported"},
+      {R"({"prompt": "a", "audio": {}})", "audio", "is not supported; leave it out"},
       {R"({"prompt": "a", "logprobs": 1, "stream": true})", "logprobs", "with 'stream'"},
-      {R"({"prompt": "a", "stop": ["a", "b", "c", "d", "e"]})", "stop", "may have 4"},
+      {R"({"prompt": "a", "stop": ["", "b"]})", "stop", "texts that are not empty"},
       {R"({"prompt": "a", "stream_options": 1})", "stream_options", "must be an object"},
       {R"({"prompt": "a", "stream_options": {"x": 1}})", "stream_options", "'x' is not known"},
       {R"({"prompt": "a", "max_token": 1})", "max_token", "did you mean 'max_tokens'?"},
@@ -104,6 +120,95 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
   const auto other = ParseBody(R"({"prompt": "a", "model": "gpt-4"})");
   EXPECT_EQ(other.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(other.status().message(), "'model' is 'gpt-4' but this server has 'fake'");
+}
+
+TEST(ParseOpenAiTest, TokensAreAPrompt) {
+  const auto one = ParseBody(R"({"prompt": [5, 0, 999], "max_tokens": 0, "n": 2})");
+  ASSERT_TRUE(one.ok()) << one.status();
+  ASSERT_EQ(one->prompts.size(), 1u);
+  EXPECT_EQ(PromptOf(*one, 0).prompt_tokens, (std::vector<int32_t>{5, 0, 999}));
+  EXPECT_TRUE(PromptOf(*one, 0).only_prompt);
+  // lm-evaluation-harness, whose empty context is a list without tokens.
+  const auto several = ParseBody(R"({"model": "fake", "prompt": [[], [7]], "temperature": 0,
+      "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": true})");
+  ASSERT_TRUE(several.ok()) << several.status();
+  EXPECT_EQ(PromptOf(*several, 0).prompt_tokens, std::vector<int32_t>());
+  EXPECT_EQ(PromptOf(*several, 1).prompt_tokens, std::vector<int32_t>{7});
+  EXPECT_EQ(PromptOf(*several, 1).first_stream, 1u);
+  EXPECT_TRUE(PromptOf(*several, 1).scores_prompt && several->has_logprobs && several->echoes);
+  EXPECT_EQ(PromptOf(*several, 1).likeliest, 1);
+}
+
+// What clients send by themselves, and what other servers take for "all" and "any".
+TEST(ParseOpenAiTest, ValuesThatAskForNothingAreTaken) {
+  const auto request =
+      ParseBody(R"({"prompt": "a", "n": 1, "presence_penalty": 0.0, "logit_bias": {},
+      "frequency_penalty": 0, "response_format": {"type": "text"}, "tools": [], "tool_choice": "auto",
+      "parallel_tool_calls": true, "store": false, "service_tier": "auto", "modalities": ["text"],
+      "stream": false, "stream_options": null, "user": "u", "metadata": {"a": "b"}, "logprobs": null,
+      "audio": null, "suffix": null, "stop": null, "best_of": null, "functions": null,
+      "num_beams": 1, "top_p": 0, "top_k": -1, "seed": -1,
+      "stop": ["1", "2", "3", "4", "5", "6"]})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  const CompletionRequest& asked = PromptOf(*request, 0);
+  EXPECT_EQ(asked.write.draw.cuts.top_k, 0);
+  EXPECT_LT(asked.write.draw.cuts.top_p, 1e-9);  // the likeliest token is left
+  EXPECT_GT(asked.write.draw.cuts.top_p, 0);
+  EXPECT_EQ(asked.stop.size(), 6u);
+  EXPECT_FALSE(request->has_logprobs || request->streams);
+  EXPECT_NE(asked.write.draw.seed,
+            PromptOf(*ParseBody(R"({"prompt": "", "seed": -1})"), 0).write.draw.seed);
+}
+
+absl::StatusOr<OpenAiRequest> ParseChat(const std::string& text) {
+  const ModelFacts facts = FakeTextService().facts();
+  const auto chat = ChatSession::Start(facts, "", "");
+  return ParseOpenAi(nlohmann::json::parse(text), "fake", facts,
+                     {.max_tokens = 100, .max_texts = 4}, &*chat);
+}
+
+TEST(ParseOpenAiTest, AConversationIsRendered) {
+  const auto request = ParseChat(R"({"messages": [
+      {"role": "system", "content": "S"}, {"role": "user", "content": [
+      {"type": "text", "text": "o"}, {"type": "text", "text": "ne"}]},
+      {"role": "assistant", "content": "two", "refusal": null, "tool_calls": null, "annotations": []},
+      {"role": "user", "content": "three"}],
+      "max_completion_tokens": 7, "n": 2, "stop": "x", "stream": true, "logprobs": false})");
+  ASSERT_TRUE(request.ok()) << request.status();
+  EXPECT_TRUE(request->is_chat && request->streams);
+  const CompletionRequest& asked = PromptOf(*request, 0);
+  EXPECT_EQ(
+      asked.prompt,
+      "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\none<|im_end|>\n<|im_start|>assistant"
+      "\ntwo<|im_end|>\n<|im_start|>user\nthree<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_TRUE(asked.begins_text);
+  EXPECT_EQ(asked.max_tokens, 7);
+  EXPECT_EQ(asked.samples, 2);
+  EXPECT_EQ(asked.stop, (std::vector<std::string>{"x", "<|im_end|>"}));
+  struct Fault {
+    const char* body;
+    const char* key;
+    const char* words;
+  };
+  for (const Fault& fault : std::vector<Fault>{
+           {"[]", "", "{\"messages\": ...}"},
+           {"{}", "messages", "must be a list of messages"},
+           {R"({"messages": [{"role": "user"}]})", "content", "is missing"},
+           {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "content",
+            "has a part that is no"},
+           {R"({"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]})", "tool_calls",
+            "is not supported"},
+           {R"({"messages": [{"role": "user", "content": ""}], "max_tokens": 0})", "max_tokens",
+            "in [1, 100]"},
+           {R"({"messages": [{"role": "user", "content": ""}], "logprobs": true})", "logprobs",
+            "/v1/completions has it"},
+           {R"({"messages": [{"role": "user", "content": ""}], "prompt": "a"})", "prompt",
+            "is not known"}}) {
+    const auto refused = ParseChat(fault.body);
+    ASSERT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
+    EXPECT_EQ(FaultyKey(refused.status()), fault.key) << fault.body;
+    EXPECT_THAT(refused.status(), Says(fault.words)) << fault.body;
+  }
 }
 
 struct CutText {
@@ -150,13 +255,96 @@ TEST(OpenAiResponseTest, TokensAreThoseOfTheText) {
     for (size_t n = 0; n < cut.tokens.size(); ++n) {
       EXPECT_EQ(logprobs["token_logprobs"][n], -1.0 - static_cast<double>(n)) << cut.what;
       EXPECT_EQ(logprobs["text_offset"][n], offset) << cut.what;
-      offset += cut.tokens[n].size();
+      // A character counts once it is whole.
+      offset += cut.tokens[n] == "\xc3" ? 0 : cut.tokens[n].size();
     }
     const auto usage = OpenAiUsageChunk({}, {{completion}})["usage"];
     EXPECT_EQ(json["usage"], usage) << cut.what;
     EXPECT_EQ(usage["completion_tokens"], cut.tokens.size()) << cut.what;
     EXPECT_EQ(usage["total_tokens"], 1 + cut.tokens.size()) << cut.what;
   }
+}
+
+// The first choice's log-probabilities of a prompt with these pieces, and of a text.
+nlohmann::json EchoedLogprobs(const std::string& prompt, const std::vector<std::string>& pieces,
+                              const std::vector<std::string>& written, const std::string& text) {
+  auto request = ParseBody(R"({"prompt": "", "echo": true, "logprobs": 2})");
+  std::get<CompletionRequest>(request->prompts[0].what).prompt = prompt;
+  Completion completion{.text = text, .prompt_pieces = pieces};
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    completion.prompt.push_back({.log_prob = -1, .token = 1});
+    completion.prompt.back().likeliest = {{2, "other", -0.5}, {1, "as the vocabulary has it", -1}};
+  }
+  if (!pieces.empty()) completion.prompt[0] = {.log_prob = std::nan("")};
+  for (const std::string& piece : written) {
+    const auto n = std::ssize(completion.written);
+    completion.written.push_back({n + 1, 50 + n, piece, -2, 0, 3, {{4, " like", -1.5}}});
+  }
+  const std::string json = JsonText(OpenAiResponse({}, *request, {{completion}}));
+  const auto choice = nlohmann::json::parse(json)["choices"][0];
+  EXPECT_EQ(choice["text"], prompt + text);
+  return choice["logprobs"];
+}
+
+TEST(OpenAiResponseTest, TokensOfThePromptAreItsParts) {
+  struct Case {
+    const char* what;
+    std::string prompt;
+    std::vector<std::string> pieces;  // as the vocabulary has them
+    std::vector<std::string> tokens;
+    std::vector<int64_t> offsets;
+  };
+  for (const Case& one : std::vector<Case>{
+           {"spelled", "ab c", {"a", "b", " c"}, {"a", "b", " c"}, {0, 1, 2}},
+           {"first space", "The fox", {" The", " f", "ox"}, {"The", " f", "ox"}, {0, 3, 5}},
+           {"spaces", " a  b\n\nc ", {" a", " b", " c"}, {" a", "  b", "\n\nc "}, {0, 2, 5}},
+           {"other letters",
+            "\u00c9t\u00e9 \u00e0",
+            {" e", "te", " a"},
+            {"\u00c9", "t\u00e9", " \u00e0"},
+            {0, 1, 3}},
+           {"more letters",
+            "\u00bd cup",
+            {" 1", "\u20442", " cup"},
+            {"\u00bd", "", " cup"},
+            {0, 1, 1}},
+           {"fewer letters",
+            "''a'' b",
+            {" \"", "a", "\" ", "b"},
+            {"'", "'", "a'' ", "b"},
+            {0, 1, 2, 6}},
+           {"space alone", "a b", {" ", "a", " ", "b"}, {"", "a", " ", "b"}, {0, 0, 1, 2}},
+           {"unknown", "a", {" ", ""}, {"", "a"}, {0, 0}},
+           {"wide", "\u65e5\u672c", {"\u65e5", "\u672c"}, {"\u65e5", "\u672c"}, {0, 1}},
+           {"nothing", "", {}, {}, {}}}) {
+    const auto found = EchoedLogprobs(one.prompt, one.pieces, {" x", ""}, " x");
+    std::vector<std::string> tokens = found["tokens"];
+    std::vector<int64_t> offsets = found["text_offset"];
+    // The text's, and the end token.
+    ASSERT_EQ(tokens.size(), one.tokens.size() + 2) << one.what;
+    EXPECT_EQ(tokens[one.tokens.size()], " x") << one.what;
+    EXPECT_EQ(absl::StrJoin(tokens, ""), one.prompt + " x") << one.what;
+    EXPECT_EQ(offsets.back(), offsets[one.tokens.size()] + 2) << one.what;
+    tokens.resize(one.tokens.size());
+    offsets.resize(one.tokens.size());
+    EXPECT_EQ(tokens, one.tokens) << one.what;
+    EXPECT_EQ(offsets, one.offsets) << one.what;
+    for (size_t i = 0; i < one.tokens.size() + 2; ++i) {
+      const auto top = found["top_logprobs"][i];
+      EXPECT_EQ(top.is_null(), i == 0 && !one.tokens.empty()) << one.what;
+      EXPECT_EQ(found["token_logprobs"][i].is_null(), top.is_null()) << one.what;
+      if (top.is_null()) continue;
+      nlohmann::json due = {{"other", -0.5}, {found["tokens"][i], -1}};
+      if (i >= one.tokens.size()) due = {{" like", -1.5}, {found["tokens"][i], -2}};
+      EXPECT_EQ(top, due) << one.what;
+    }
+  }
+  // A space that the text lacks has an entry, too.
+  EXPECT_EQ(EchoedLogprobs("a ", {" a"}, {" "}, "")["tokens"],
+            (std::vector<std::string>{"a ", ""}));
+  // A character in parts, each of which begins in it.
+  const auto parts = EchoedLogprobs("a", {"a"}, {"\xc3", "\xa4", "b"}, "\u00e4b");
+  EXPECT_EQ(parts["text_offset"], (std::vector<int64_t>{0, 1, 1, 2}));
 }
 
 TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {

@@ -2,11 +2,12 @@
 
 Usage: real_run.py ANYORDER RUN VOCABULARY
 """
+import random
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from serve_client import Server, answers_of
+from serve_client import Server, answers_of, check_prompts, check_streams
 
 ANYORDER, RUN, VOCABULARY = sys.argv[1:]
 # A run that learned the first words of documents, at least.
@@ -22,6 +23,23 @@ def lines(requests):
 def close(a, b):
     # What else is in the batch may change the order of sums.
     return abs(a - b) <= 1e-4 * max(1, abs(a))
+
+
+def check_local_completions(server):
+    """lm-evaluation-harness's sums of log-probabilities are what /v1/score says of the same tokens."""
+    words = sorted({word for prompt in PROMPTS for word in prompt.split()})
+    counts = lines([{"op": "tokens", "text": word} for word in words])
+    first_words = [word for word, count in zip(words, counts) if count["tokens"] == 1]
+    assert first_words, "no word is a token"
+    for first_word, prompt in zip(first_words, PROMPTS):
+        prompt = first_word + " " + prompt
+        found = server.expect("/v1/completions", {"prompt": [prompt], "max_tokens": 1, "temperature": 0, "logprobs": 1, "seed": 1234, "echo": True})["choices"][0]["logprobs"]
+        score = server.expect("/v1/score", {"context": first_word, "continuation": prompt[len(first_word):]})
+        inner = slice(1, -1)
+        assert found["tokens"][0] == first_word and score["tokens"] == len(found["tokens"][inner]), (found, score)
+        assert close(score["log_prob"], sum(found["token_logprobs"][inner])), (found, score)
+        is_greedy = all(tok == max(top.values()) for tok, top in zip(found["token_logprobs"][inner], found["top_logprobs"][inner]))
+        assert is_greedy == score["is_greedy"], (found, score)
 
 
 def main():
@@ -57,6 +75,10 @@ def main():
         if "error" not in scores[0]:
             again = server.expect("/v1/score", {"context": PROMPTS[0], "continuation": " and more"})
             assert close(again["log_prob"], scores[0]["log_prob"]), (again, scores[0])
+        noise = random.Random(3)
+        check_streams(server, noise, ["", *PROMPTS])
+        check_prompts(server, noise, ["", *PROMPTS])
+        check_local_completions(server)
         status, answer = server.ask("/v1/completions", {"prompt": "a " * 3000, "max_tokens": 8, "method": facts["methods"][-1]})
         assert status == 413 and answer["error"]["code"] == "too_long", (status, answer)
     # Side by side with others, of other seeds and lengths.

@@ -24,6 +24,60 @@ def events_of(data):
     return [json.loads(event[6:]) for event in data.decode().split("\n\n")[:-2]]
 
 
+def check_streams(server, noise, prompts, rounds=60, keeps_spaces=False):
+    """The pieces of a stream are the plain text, whatever is asked; `keeps_spaces`: the tokenizer encodes all spaces of a prompt."""
+    methods = server.expect("/v1/models")["data"][0]["methods"]
+    texts = [""]
+    for n in range(rounds):
+        prompt = noise.choice(prompts) + noise.choice(["", "", " ", "  ", "\n"])
+        # What such a model writes makes the best stop words: they come again.
+        word = noise.choice(texts)
+        begin = noise.randrange(len(word) + 1)
+        body = {"prompt": prompt, "seed": noise.randrange(1 << 30), "temperature": noise.choice([0.5, 1, 3, 50]), "max_tokens": noise.randint(1, 16),
+                "method": "left-to-right" if "left-to-right" in methods else methods[0], "echo": noise.random() < 0.5,
+                "stop": [text for text in [word[begin:begin + noise.randint(1, 4)], noise.choice("aeio ")][:noise.randint(0, 2)] if text]}
+        plain = server.expect("/v1/completions", body)["choices"][0]["text"]
+        told = "".join(server.streamed("/v1/completions", body))
+        assert told == plain, (body, told, plain)
+        written = plain[len(prompt):] if body["echo"] else plain
+        texts.append(written.replace("\ufffd", ""))
+        if not keeps_spaces and (prompt == "" or prompt[-1].isspace()):
+            again = server.expect("/v1/completions", {**body, "prompt": (prompt.strip() or "") , "echo": False, "stop": []})["choices"][0]["text"]
+            whole = server.expect("/v1/completions", {**body, "echo": False, "stop": []})["choices"][0]["text"]
+            # The model does not see the space at the end: it writes the same.
+            assert whole == again.removeprefix(" ") or not prompt.strip() and whole == again, (body, whole, again)
+
+
+def check_prompts(server, noise, prompts, rounds=20):
+    """Scores of prompts, as texts and as tokens: for every token its part of the text, its place in characters and its probability."""
+    model = server.expect("/v1/models")["data"][0]
+    for n in range(rounds):
+        is_text = n % 2 == 0
+        tokens = [noise.randrange(model["vocab_size"]) for _ in range(noise.randint(0, 8))]
+        body = {"prompt": noise.choice(prompts) if is_text else [tokens], "echo": True, "logprobs": noise.randint(0, 5), "max_tokens": noise.choice([0, 1, 4]),
+                "temperature": noise.choice([0, 1, 50]), "top_p": noise.choice([0, 1])}
+        answer = server.expect("/v1/completions", body)
+        choice, = answer["choices"]
+        found = choice["logprobs"]
+        text, sizes = choice["text"], {len(found[key] or found["tokens"]) for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset")}
+        # One entry a token; the end token has one that `usage` does not count.
+        read, written = answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]
+        assert is_text or read == max(len(tokens), read if not tokens else 0), (body, answer)
+        assert 0 <= len(found["tokens"]) - (read if found["token_logprobs"][:1] == [None] else 0) - written <= 1, (body, answer)
+        for i, (token, offset, log_prob) in enumerate(zip(found["tokens"], found["text_offset"], found["token_logprobs"])):
+            assert "\ufffd" in token or text[offset:offset + len(token)] == token, (body, choice, i)
+            assert (log_prob is None) <= (i == 0), (body, choice, i)
+            if log_prob is None or body["logprobs"] == 0:
+                continue
+            top = found["top_logprobs"][i]
+            assert top, (body, choice, i)
+            best = sorted(top.values())[-body["logprobs"]:]
+            assert log_prob <= 0 and top[token] >= log_prob and len(best) <= body["logprobs"] + 1 and top[token] <= best[-1], (body, choice, i)
+            if i >= read and (body["temperature"] == 0 or body["top_p"] == 0):
+                # What is no text is never written, however likely it is.
+                assert top[token] == best[-1] or max(top, key=top.get)[:1] == "<", (body, choice, i)
+
+
 class Server:
     """`PROGRAM serve RUN --http` on a free port, for a `with` statement."""
 
@@ -44,6 +98,7 @@ class Server:
                 break
         else:
             raise AssertionError("the server did not start: " + "".join(self.log))
+        self.model = Path(self.command[2]).name
         self.reader = threading.Thread(target=self._read_log, daemon=True)
         self.reader.start()
         return self

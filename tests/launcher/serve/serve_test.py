@@ -3,7 +3,7 @@
 Usage: serve_test.py FAKE_SERVE CASE
   stdio    lines in, lines out, whatever the lines are
   http     every endpoint; who may ask; limits; the end by a signal
-  openai   completions in OpenAI's form, whole and as events
+  openai   completions and conversations in OpenAI's form, whole and as events
   hostile  a thousand random and broken requests, after which the server answers as before
   busy     a full queue, answers that are too late, clients that leave
   load     32 clients for 3 seconds: no answer is lost
@@ -274,6 +274,8 @@ def check_openai(_):
         assert answer["object"] == "text_completion" and answer["id"].startswith("cmpl-")
         echoed = server.expect("/v1/completions", {"prompt": ["a b", "c"], "n": 2, "echo": True})
         texts = ["a b b a", "a b a", "c c", "c"]
+        for prompt, text in (("", ""), ("a ", "a"), (" ", "")):
+            check_spaces(server, prompt, text)
         assert echoed["choices"] == [{"text": text, "index": n, "logprobs": None, "finish_reason": "stop"} for n, text in enumerate(texts)], echoed
         assert echoed["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}, echoed
         assert server.expect("/v1/completions", {"prompt": "a b c d", "stop": ["c", "b"]})["choices"][0]["text"] == " d "
@@ -284,9 +286,79 @@ def check_openai(_):
         events = events_of(data)
         assert [event["choices"][0]["text"] for event in events[:-1]] == [" c", " b", " a", ""]
         assert events[-1]["usage"]["completion_tokens"] == 3 and events[-2]["choices"][0]["finish_reason"] == "stop"
+        check_scored(server)
+        check_conversations(server)
+        check_models(server)
         # What goes wrong before anything is told has a status of its own.
         status, _, data = server.request("POST", "/v1/completions", {"prompt": "a fault", "stream": True})
         assert status == 400 and "the word fault" in json.loads(data)["error"]["message"]
+
+
+def check_spaces(server, prompt, text):
+    """A space that the prompt ends with is not written once more, whole or in pieces."""
+    assert server.expect("/v1/completions", {"prompt": prompt})["choices"][0]["text"] == text
+    assert "".join(server.streamed("/v1/completions", {"prompt": prompt})) == text
+
+
+def check_scored(server):
+    """What lm-evaluation-harness asks of local-completions (lm_eval/models/openai_completions.py), and how it reads the answers."""
+    asked = {"model": server.model, "prompt": [[5, 6, 7], [8, 9]], "temperature": 0, "max_tokens": 1, "logprobs": 1, "seed": 1234, "echo": True}
+    answer = server.expect("/v1/completions", asked, {"Authorization": "Bearer "})
+    assert [choice["text"] for choice in answer["choices"]] == ["t5 t6 t7 t7", "t8 t9 t9"], answer
+    for choice, context, number in zip(answer["choices"], (1, 1), (2, 1)):
+        found = choice["logprobs"]
+        assert found["token_logprobs"][0] is None and found["top_logprobs"][0] is None, found
+        assert found["token_logprobs"][context:-1] == [-0.5] * number, found
+        assert [max(top.values()) for top in found["top_logprobs"][context:-1]] == [-0.25] * number, found
+        assert [choice["text"][offset:offset + len(token)] for offset, token in zip(found["text_offset"], found["tokens"])] == found["tokens"], found
+    # Scores alone.
+    for body in ({**asked, "max_tokens": 0}, {**asked, "max_tokens": 0, "prompt": "caf\u00e9 au lait", "logprobs": 5}):
+        choice = server.expect("/v1/completions", body)["choices"][0]
+        assert choice["finish_reason"] == "length" and "".join(choice["logprobs"]["tokens"]) == choice["text"], choice
+    assert choice["logprobs"]["text_offset"] == [0, 4, 7] and choice["logprobs"]["top_logprobs"][1] == {" other": -0.25, " au": -0.5}, choice
+    assert server.expect("/v1/completions", {"prompt": "a", "max_tokens": 0})["choices"][0]["text"] == ""
+    # Texts to write.
+    until = {"prompt": [[5, 6, 7]], "model": server.model, "max_tokens": 256, "temperature": 0, "stop": ["t6", "\n\n", "Question:", "</s>", "<|im_end|>"],
+             "seed": 1234, "top_p": 0, "num_beams": 1}
+    assert server.expect("/v1/completions", until)["choices"][0]["text"] == " t7 "
+
+
+def check_conversations(server):
+    """As the client openai asks; the answers are the prompt's words backwards."""
+    asked = {"messages": [{"role": "user", "content": "one two"}], "model": server.model}
+    headers = {"Accept": "application/json", "Authorization": "Bearer none", "User-Agent": "OpenAI/Python 3.57.0", "X-Stainless-Lang": "python",
+               "X-Stainless-Async": "false", "x-stainless-retry-count": "0", "x-stainless-read-timeout": "600"}
+    answer = server.expect("/v1/chat/completions", {**asked, "n": 2}, headers)
+    assert answer["object"] == "chat.completion" and answer["id"].startswith("chatcmpl-"), answer
+    assert answer["choices"][0] == {"message": {"content": "<|im_start|>assistant two", "role": "assistant"}, "index": 0, "logprobs": None,
+                                    "finish_reason": "stop"}, answer
+    assert answer["usage"] == {"prompt_tokens": 4, "completion_tokens": 3, "total_tokens": 7}, answer
+    status, _, data = server.request("POST", "/v1/chat/completions", {**asked, "n": 2, "stream": True, "stream_options": {"include_usage": True}}, headers)
+    *events, usage = events_of(data)
+    assert status == 200 and usage["choices"] == [] and usage["usage"] == answer["usage"], usage
+    for n in range(2):
+        deltas = [event["choices"][0] for event in events if event["choices"][0]["index"] == n]
+        assert [delta["delta"].get("role") for delta in deltas] == ["assistant"] + [None] * (len(deltas) - 1), deltas
+        assert "".join(delta["delta"]["content"] for delta in deltas) == answer["choices"][n]["message"]["content"], deltas
+        assert deltas[-1]["finish_reason"] == "stop" and events[0]["object"] == "chat.completion.chunk", deltas
+    for body, status, param in (({}, 400, "messages"), ({**asked, "model": "gpt-4"}, 404, None), ({**asked, "tools": [{"type": "function"}]}, 400, "tools")):
+        got, fault = server.ask("/v1/chat/completions", body)
+        assert got == status and fault["error"]["param"] == param, (body, got, fault)
+    with Server(PROGRAM, environment={**os.environ, "ANYORDER_FAKE_NO_TEMPLATE": "1"}) as other:
+        got, fault = other.ask("/v1/chat/completions", {"messages": asked["messages"]})
+        assert got == 422 and "pass --chat-template" in fault["error"]["message"], fault
+    with Server(PROGRAM, "--chat-template", "{role}:{content} ", environment={**os.environ, "ANYORDER_FAKE_NO_TEMPLATE": "1"}) as other:
+        answer = other.expect("/v1/chat/completions", {"messages": asked["messages"]})
+        assert answer["choices"][0]["message"]["content"] == "assistant: two user:one", answer
+
+
+def check_models(server):
+    model, = server.expect("/v1/models")["data"]
+    assert server.expect("/v1/models/" + server.model) == model and model["object"] == "model", model
+    for name in ("gpt-4", "", server.model + "x", "a" * 9000, "(" * 2000):
+        status, answer = server.ask("/v1/models/" + name)
+        assert status in (404, 414) and answer["error"], (name[:20], status, answer)
+    assert server.ask("/v1/models/" + server.model, {})[0] == 405
 
 
 def random_request(noise, port):
@@ -563,6 +635,7 @@ def check_chat_terminals(command):
 
 
 def check_chat(folder):
+    refuses(64, "is neither llada, chatml", "serve", folder, "--http", "127.0.0.1:0", "--chat-template", "nonsense")
     # The answers are the prompt's words backwards, up to what closes a message.
     done = run("chat", folder, "--system", "S", text="one two\n\n/reset\nthree\n/quit\nfour\n")
     assert done.returncode == 0 and done.stderr == "", done

@@ -10,7 +10,7 @@ namespace anyorder::launcher {
 namespace {
 
 TEST(StreamedTextTest, NothingIsToldThatMayBeginAStopWord) {
-  StreamedText text(true, {"<end>"}, true);
+  StreamedText text(true, {"<end>"});
   EXPECT_EQ(text.Add(" a"), " a");
   EXPECT_EQ(text.Add(" b<e"), " b");
   EXPECT_EQ(text.Add("x"), "<ex");
@@ -20,34 +20,31 @@ TEST(StreamedTextTest, NothingIsToldThatMayBeginAStopWord) {
 }
 
 TEST(StreamedTextTest, CharactersAreToldWhole) {
-  StreamedText text(true, {}, true);
+  StreamedText text(true, {});
   EXPECT_EQ(text.Add("\xe2"), "");
   EXPECT_EQ(text.Add("\x82"), "");
   EXPECT_EQ(text.Add("\xac!\xf0\x9f"), "\xe2\x82\xac!");
   EXPECT_EQ(text.Finish("\xe2\x82\xac!\xf0\x9f\x98\x80"), "\xf0\x9f\x98\x80");
 }
 
-TEST(StreamedTextTest, ATextWithoutAPromptBeginsWithoutASpace) {
-  StreamedText text(true, {}, false);
-  EXPECT_EQ(text.Add(" a"), "a");
-  EXPECT_EQ(text.Add(" b"), " b");
-  EXPECT_EQ(text.Finish(" a b."), ".");
-  EXPECT_EQ(StreamedText(false, {}, false).Finish(" a"), "a");
-  StreamedText twice(true, {}, false);
-  EXPECT_EQ(twice.Add(""), "");
-  EXPECT_EQ(twice.Add(" "), "");
-  EXPECT_EQ(twice.Add(" a"), " a");
-  EXPECT_EQ(twice.Finish("  a"), "");
+// Pieces and text are as the service tells them: a space more is the text's own.
+TEST(StreamedTextTest, NoSpaceIsLost) {
+  StreamedText text(true, {});
+  EXPECT_EQ(text.Add(""), "");
+  EXPECT_EQ(text.Add(" "), " ");
+  EXPECT_EQ(text.Add(" a"), " a");
+  EXPECT_EQ(text.Finish("  a b"), " b");
+  EXPECT_EQ(StreamedText(false, {}).Finish(" a"), " a");
 }
 
 TEST(StreamedTextTest, OtherOrdersAreToldAtTheEnd) {
-  StreamedText text(false, {}, true);
+  StreamedText text(false, {});
   EXPECT_EQ(text.Add(" b"), "");
   EXPECT_EQ(text.Finish(" a b"), " a b");
 }
 
 TEST(StreamedTextTest, AnotherTextThanWasToldComesWhole) {
-  StreamedText text(true, {}, true);
+  StreamedText text(true, {});
   text.Add(" a");
   EXPECT_EQ(text.Finish(" b"), "\n b");
 }
@@ -64,7 +61,7 @@ TEST(StreamedTextTest, AnyCutGivesTheSameText) {
     size_t end = whole.size();
     for (const std::string& word : stop) end = std::min(end, whole.find(word));
     const std::string text = whole.substr(0, end);
-    StreamedText streamed(true, stop, true);
+    StreamedText streamed(true, stop);
     std::string told;
     for (size_t at = 0; at < whole.size();) {
       const size_t bytes = 1 + random() % 4;
