@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""launcher/inference/lm_eval_adapter.py in lm-evaluation-harness itself, with tasks of made-up text.
+"""launcher/inference/lm_eval_adapter.py in lm-evaluation-harness itself, with tasks of made-up text; and the harness's own model
+local-completions, which asks `anyorder serve --http`.
 
 Small runs, a causal one and one of masked diffusion, are trained and evaluated: choices, words to come, windows of long texts, texts to
 write, with repeats. Every number and text that the harness keeps of a sample must be what `anyorder serve --stdio` says when it is asked
@@ -21,6 +22,7 @@ home = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # for what datas
 os.environ["HF_HOME"] = home.name
 try:
     import lm_eval
+    import lm_eval.models.openai_completions
     import numpy
     import tokenizers
     from lm_eval.tasks import TaskManager
@@ -31,8 +33,9 @@ except ImportError as missing:
 import run_programs
 
 ADAPTER = Path(os.environ["ANYORDER_SOURCE"]) / "launcher/inference/lm_eval_adapter.py"
-sys.path.insert(0, str(ADAPTER.parent))
+sys.path[:0] = [str(ADAPTER.parent), str(Path(__file__).resolve().parents[1] / "launcher/serve")]
 import lm_eval_adapter
+from serve_client import Server
 
 PROGRAM = run_programs.PROGRAMS / "anyorder"
 LENGTH, SAMPLES, SEED, NUM_DOCUMENTS = 48, 24, 5, 8
@@ -170,6 +173,7 @@ class Causal:
 
     def __init__(self, folder, run):
         run_programs.export(run, folder / "hf")
+        self.length = LENGTH
         self.config, blob = json.loads((folder / "hf/config.json").read_text()), (folder / "hf/model.safetensors").read_bytes()
         begin = 8 + int.from_bytes(blob[:8], "little")
         header = json.loads(blob[8:begin])
@@ -222,7 +226,7 @@ class Causal:
         each place is likelier than the next at least)."""
         if given == 0:
             given, tokens = 1, [self.end] + tokens
-        dropped = max(0, len(tokens) - LENGTH)
+        dropped = max(0, len(tokens) - self.length)
         given, tokens = given - dropped, tokens[dropped:]
         rows, asked = self.log_probs(tokens)[given - 1:-1], tokens[given:]
         leads = [row[-1] - row[-2] for row in numpy.sort(rows)]
@@ -230,7 +234,7 @@ class Causal:
 
     def write(self, prompt, most, stops):
         """The likeliest text, and by how much each token is likelier than the next at least."""
-        tokens, lead = prompt[-(LENGTH - most):] or [self.end], math.inf
+        tokens, lead = prompt[-(self.length - most):] or [self.end], math.inf
         begin = len(tokens)
         while len(tokens) < begin + most and (len(tokens) == begin or tokens[-1] != self.end):
             row = self.log_probs(tokens)[-1]
@@ -254,7 +258,7 @@ def causal_faults(model, samples):
         if task == "written":
             text, lead = model.write(context, request["max_tokens"], request["stop"])
             is_right = text == response or lead < APART
-        elif task == "drawn" or (task == "rolling" and len(whole) >= LENGTH):  # drawn here; in windows
+        elif task == "drawn" or (task == "rolling" and len(whole) >= model.length):  # drawn here; in windows
             continue
         else:
             log_prob, tokens, is_greedy, lead = model.score(len(context), whole)
@@ -271,6 +275,23 @@ def evaluate(folder, run):
     model = lm_eval_adapter.AnyorderLM(run, anyorder=PROGRAM, samples=SAMPLES, seed=SEED, threads=1, batch_size=4)
     return lm_eval.simple_evaluate(model, tasks=list(TASKS), task_manager=TaskManager(include_path=str(folder / "tasks"), include_defaults=False),
                                    bootstrap_iters=0)
+
+
+def evaluate_over_http(folder, run, end):
+    """The same by local-completions, which reads token ids of the exported tokenizer.json, and leaves one of the tokens for an answer."""
+    with Server(PROGRAM, "--threads", 1, "--max-tokens", 64, run=run) as server:
+        arguments = {"model": server.model, "base_url": f"http://127.0.0.1:{server.port}/v1/completions", "tokenizer": str(folder / "hf"),
+                     "max_length": LENGTH, "custom_prefix_token_id": end, "num_concurrent": 1}
+        # Of a context that is only a space it makes no token, which it does not take (ctxlen > 0).
+        chosen = {task: list(range(task == "choices", NUM_DOCUMENTS)) for task in TASKS}
+        return lm_eval.simple_evaluate("local-completions", model_args=arguments, tasks=list(TASKS), batch_size=4, bootstrap_iters=0, samples=chosen,
+                                       task_manager=TaskManager(include_path=str(folder / "tasks"), include_defaults=False))
+
+
+def http_faults(folder, run, model):
+    samples = Samples(evaluate_over_http(folder, run, model.end))
+    model.length = LENGTH - 1
+    yield from (f"local-completions: {fault}" for fault in causal_faults(model, samples))
 
 
 def repeat_faults(samples, can_score_exactly):
@@ -336,7 +357,9 @@ def compare_run(folder, name, shards):
     yield from metric_faults(results, samples)
     yield from repeat_faults(samples, results["config"]["can_score_exactly"])
     if name == "causal":
-        yield from causal_faults(Causal(folder, run), samples)
+        model = Causal(folder, run)
+        yield from causal_faults(model, samples)
+        yield from http_faults(folder, run, model)
     else:
         yield from command_faults(folder, run, results, margins(results, samples, together, alone))
 

@@ -3,7 +3,7 @@
 # environment with pinned wheels beside it (about 21 MB to download). A plain `pip install torch`
 # would bring gigabytes of CUDA. `followers` makes that of the peers of launcher/follow_metrics.py
 # (about 60 MB), without torch; `metrics` that of the peers of core/metrics (about 80 MB), `harness`
-# lm-evaluation-harness (about 110 MB), too.
+# lm-evaluation-harness and the client openai (about 135 MB), too.
 #
 # Usage: make_environment.sh DIR [torch|followers|metrics|harness]
 # With ANYORDER_PARITY_PYTHON, which is used instead, only says what that has.
@@ -31,10 +31,10 @@ print("ready: wandb", wandb.__version__ + ", mlflow", mlflow.__version__)' ;;
     show='import ir_measures, pytrec_eval, scipy, seqeval, sklearn, transformers
 print("ready: scikit-learn", sklearn.__version__ + ", scipy", scipy.__version__)' ;;
   harness)
-    what="lm_eval" pins=harness.txt base_has=ensurepip packages=python3-venv
+    what="lm_eval and openai" pins=harness.txt base_has=ensurepip packages=python3-venv
     beside=  # not the distribution's torch, which cannot have its numpy
-    show='import lm_eval, datasets, tokenizers
-print("ready: lm_eval", lm_eval.__version__ + ", datasets", datasets.__version__)' ;;
+    show='import lm_eval, datasets, openai, tokenizers
+print("ready: lm_eval", lm_eval.__version__ + ", datasets", datasets.__version__ + ", openai", openai.__version__)' ;;
   *) echo "make_environment.sh: '$kind' is none of torch, followers, metrics, harness" >&2; exit 64 ;;
 esac
 skip() {
