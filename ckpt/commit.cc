@@ -105,8 +105,8 @@ CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
 
 absl::Status CommitLog::PrepareRunDirectory() {
   const absl::Status made = fs_->MakeDirectory(CheckpointsPath(run_dir_));
-  if (absl::IsAlreadyExists(made)) return absl::OkStatus();
-  RETURN_IF_ERROR(made);
+  // Also one that was there: it may be this very call's, which NFS repeated.
+  if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
   return fs_->SyncDirectory(run_dir_);
 }
 

@@ -170,7 +170,17 @@ class PosixFileSystem final : public FileSystem {
     return mkdir(path.c_str(), 0755) == 0 ? absl::OkStatus() : ErrnoStatus("mkdir", path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    return rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus("rename to", to);
+    struct stat ours {
+    }, theirs{};
+    const bool is_there = lstat(from.c_str(), &ours) == 0;
+    if (rename(from.c_str(), to.c_str()) == 0) return absl::OkStatus();
+    const int error = errno;
+    // The time, too: the number of a file that is gone is soon another one's.
+    const bool is_done = error == ENOENT && is_there && lstat(to.c_str(), &theirs) == 0 &&
+                         ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino &&
+                         ours.st_mtim.tv_sec == theirs.st_mtim.tv_sec &&
+                         ours.st_mtim.tv_nsec == theirs.st_mtim.tv_nsec;
+    return is_done ? absl::OkStatus() : ErrnoStatus("rename to", to, error);
   }
   absl::Status RemoveFile(const std::string& path) override {
     return unlink(path.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus("unlink", path);
