@@ -323,7 +323,7 @@ void PrintWriting(int64_t num_parameters) {
 absl::Status WriteFilesOfModel(const Import& import, const HfWeights& weights,
                                const TensorTable& tensors, const RunDirectory& paths) {
   const ImportedRun imported(paths.root);
-  RETURN_IF_ERROR(FileSystem::Posix()->MakeDirectory(imported.directory));
+  RETURN_IF_ERROR(MakeDirectories(imported.directory));
   RETURN_IF_ERROR(WriteFileAtomically(imported.config, import.config_text));
   RETURN_IF_ERROR(CopyKeptFiles(import.input, imported.directory));
   if (import.model.family->names().keeps_storage)

@@ -67,10 +67,12 @@ absl::Status NewFile::Append(absl::string_view bytes) {
 absl::Status NewFile::Publish() {
   if (::fsync(::fileno(file_)) != 0) return ErrnoStatus("write", path_);
   if (std::fclose(std::exchange(file_, nullptr)) != 0) return ErrnoStatus("write", path_);
-  // A link fails where a rename would replace. Not every file system has them.
-  if (::link(temporary_.c_str(), path_.c_str()) != 0) {
-    if (errno == EEXIST || IsThere(path_)) return Exists(path_, option_);
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return ErrnoStatus("make", path_);
+  // A link fails where a rename would replace; one that NFS has asked for twice is there. Not every
+  // file system has them.
+  std::error_code error;
+  if (::link(temporary_.c_str(), path_.c_str()) != 0 && !fs::equivalent(temporary_, path_, error)) {
+    if (IsThere(path_)) return Exists(path_, option_);
+    RETURN_IF_ERROR(FileSystem::Posix()->Rename(temporary_, path_));
     temporary_.clear();
   }
   return FileSystem::Posix()->SyncDirectory(ParentPath(path_));
@@ -147,9 +149,8 @@ NewDirectory::~NewDirectory() {
 }
 
 absl::Status NewDirectory::Publish() {
-  std::error_code error;
-  fs::rename(temporary_, output_, error);  // replaces an empty directory
-  if (error) return ErrnoStatus("rename", output_.string(), error.value());
+  // Replaces an empty directory.
+  RETURN_IF_ERROR(FileSystem::Posix()->Rename(temporary_.string(), output_.string()));
   temporary_.clear();
   return FileSystem::Posix()->SyncDirectory(ParentPath(output_.string()));
 }

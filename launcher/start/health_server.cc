@@ -13,6 +13,7 @@
 
 #include "absl/strings/escaping.h"
 
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
@@ -50,8 +51,7 @@ absl::Status WritePrivately(const std::string& path, const std::string& text) {
   if (::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()))
     return ErrnoStatus("write", temporary);
   if (::fsync(fd.get()) != 0) return ErrnoStatus("sync", temporary);
-  if (::rename(temporary.c_str(), path.c_str()) != 0) return ErrnoStatus("rename", path);
-  return absl::OkStatus();
+  return FileSystem::Posix()->Rename(temporary, path);
 }
 
 }  // namespace
