@@ -40,16 +40,6 @@ void SetHandler(int signal_number, void (*handler)(int)) {
   sigaction(signal_number, &action, nullptr);
 }
 
-// What a network file system may hide of another node's writes, and for how long: its cache of
-// names that were not there.
-absl::Duration EndedGrace(const std::string& run_dir) {
-  constexpr decltype(statfs::f_type) kNfs = 0x6969, kFuse = 0x65735546, kSmb2 = 0xFE534D42;
-  struct statfs info {};
-  if (::statfs(run_dir.c_str(), &info) != 0) return absl::Minutes(1);
-  const bool may_be_old = info.f_type == kNfs || info.f_type == kFuse || info.f_type == kSmb2;
-  return may_be_old ? absl::Minutes(1) : absl::Seconds(2);
-}
-
 // The place of a service that is one of several.
 struct Nodes {
   std::string list;
@@ -65,7 +55,9 @@ absl::Status FindPlace(Nodes& nodes, ckpt::ServiceOptions& options) {
   options.node = nodes.place->index;
   options.num_nodes = nodes.place->count;
   options.socket_path = launcher::ServiceSocket(nodes.scratch, options.attempt);
-  options.ended_grace = EndedGrace(options.run_dir);
+  struct statfs info {};  // 0 if it does not say: no local one
+  ::statfs(options.run_dir.c_str(), &info);
+  options.ended_grace = launcher::NameCacheTime(static_cast<int64_t>(info.f_type));
   return absl::OkStatus();
 }
 

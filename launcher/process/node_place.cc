@@ -163,6 +163,15 @@ absl::StatusOr<NodeScratch> MakeScratch(const std::string& run_dir, const std::s
   return scratch;
 }
 
+absl::Duration NameCacheTime(int64_t f_type) {
+  for (const int64_t local :
+       {0xEF53L /* ext */, 0x58465342L /* xfs */, 0x9123683EL /* btrfs */, 0x2FC12FC1L /* zfs */,
+        0x01021994L /* tmpfs */, 0x794C7630L /* overlayfs */, 0xF2F52010L /* f2fs */}) {
+    if (f_type == local) return absl::Seconds(2);
+  }
+  return absl::Minutes(1);
+}
+
 absl::StatusOr<NodeScratch> FindScratch(const std::string& run_dir, const std::string& node) {
   const std::string record = ScratchRecord(run_dir, node);
   absl::StatusOr<NodeScratch> scratch = ReadScratch(record);
@@ -185,7 +194,8 @@ absl::Status RemoveScratch(const std::string& run_dir, const std::string& node) 
   if (absl::IsNotFound(scratch.status())) return absl::OkStatus();
   RETURN_IF_ERROR(scratch.status());
   RETURN_IF_ERROR(RemoveScratch(*scratch));
-  return ::unlink(record.c_str()) == 0 ? absl::OkStatus() : ErrnoStatus("remove", record);
+  const absl::Status removed = FileSystem::Posix()->RemoveFile(record);
+  return absl::IsNotFound(removed) ? absl::OkStatus() : removed;  // NFS may ask twice
 }
 
 absl::Status RemoveScratch(const NodeScratch& scratch) {

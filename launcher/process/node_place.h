@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace anyorder::launcher {
 
@@ -26,6 +27,10 @@ struct NodePlace {
 // Where SLURMD_NODENAME is in `nodes` (comma between names), or where that is not set, this
 // machine. InvalidArgument if it is not in it.
 absl::StatusOr<NodePlace> FindNodePlace(const std::string& nodes);
+
+// How long a file system of this kind (statfs(2)) may hide a name that another node has made: where
+// it is not known to be of one machine, as long as NFS may remember that there was none.
+absl::Duration NameCacheTime(int64_t f_type);
 
 // Directories of one start on one node: sockets and session files, and shared memory. Anybody may
 // make names next to them, so theirs are random, and RUN-DIR/.launch/scratch.NODE tells them to the

@@ -7,9 +7,12 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 
 #include "core/base/crc32c.h"
 #include "tests/testing/stranger.h"
@@ -40,6 +43,21 @@ class NodeScratchTest : public ::testing::Test {
   const TemporaryDirectory root_;
   const std::string run_, tmp_;
 };
+
+// Magic numbers of linux/magic.h and of the file systems' own headers. What nobody has listed here
+// counts as a network's, too.
+TEST(NameCacheTimeTest, IsShortOnLocalFileSystemsAlone) {
+  for (const int64_t local : {0xEF53L, 0x58465342L, 0x9123683EL, 0x01021994L})
+    EXPECT_LT(NameCacheTime(local), absl::Seconds(5)) << std::hex << local;
+  const std::vector<std::pair<const char*, int64_t>> network = {
+      {"nfs, vast", 0x6969},  {"smb1", 0xFF534D42},    {"smb", 0x517B},
+      {"smb2", 0xFE534D42},   {"fuse", 0x65735546},    {"ceph", 0x00C36400},
+      {"beegfs", 0x19830326}, {"lustre", 0x0BD00BD0},  {"gpfs", 0x47504653},
+      {"9p", 0x01021997},     {"afs", 0x5346414F},     {"kafs", 0x6B414653},
+      {"ocfs2", 0x7461636F},  {"gfs2", 0x01161970},    {"orangefs", 0x20030528},
+      {"panfs", 0xAAD7AAEA},  {"not even known", 0x4D}};
+  for (const auto& [name, kind] : network) EXPECT_GE(NameCacheTime(kind), absl::Minutes(1)) << name;
+}
 
 TEST_F(NodeScratchTest, IsNewPrivateAndFoundByItsNode) {
   EXPECT_TRUE(absl::IsInvalidArgument(FindScratch(run_, "n1").status()));
