@@ -76,8 +76,8 @@ absl::Status Service::Start() {
   lease_thread_ = std::thread([this] { KeepLease(); });
   RETURN_IF_ERROR(commit_log_.PrepareRunDirectory());
   if (lease_ != nullptr) {
-    TidyUpAfterDeadStarts(
-        options_, [this] { return CheckFence(); }, &commit_log_, &event_log_);
+    RETURN_IF_ERROR(TidyUpAfterDeadStarts(
+        options_, [this] { return CheckFence(); }, &commit_log_, &event_log_));
     // The socket's path may be the next owner's by now.
     if (const absl::Status held = CheckFence(); absl::IsAborted(held)) return held;
   }

@@ -20,10 +20,11 @@ namespace anyorder::ckpt {
 absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& options);
 
 // With the lease in hand: finishes or removes what dead starts left half-made, and writes a
-// RECOVERED line for what was finished. A disk that refuses is worth a warning, not an end:
-// training matters more.
-void TidyUpAfterDeadStarts(const ServiceOptions& options,
-                           const std::function<absl::Status()>& fence, CommitLog* commit_log,
-                           EventLog* event_log);
+// RECOVERED line for what was finished. A disk that refuses to read or delete it is worth a
+// warning, not an end: training matters more. Errors: a save stays where its service could still
+// commit it; Aborted if the lease was lost.
+absl::Status TidyUpAfterDeadStarts(const ServiceOptions& options,
+                                   const std::function<absl::Status()>& fence,
+                                   CommitLog* commit_log, EventLog* event_log);
 
 }  // namespace anyorder::ckpt

@@ -237,6 +237,23 @@ TEST_F(ServiceTest, ALongRecoveryKeepsTheLease) {
   StopAll();
 }
 
+// The protocol relies on it that an earlier start's service, which may live after all, finds none
+// of its saves; on deleting them it does not.
+TEST_F(ServiceTest, ASaveThatCannotBePutOutOfReachEndsTheStart) {
+  for (const std::string& left : {TemporaryPath(run_dir(), StagedSave(200, 1).id()),
+                                  JoinPath(CheckpointsPath(run_dir()), TrashName(1))}) {
+    std::filesystem::create_directories(left);
+    std::ofstream(left + "/file") << "x";
+  }
+  fault_fs_.Break(FaultyCall::kRename, ".r2.tmp", EACCES, 1 << 20);
+  EXPECT_THAT(Service::Start(FaultyOptions(2)).status(),
+              Fails(absl::IsPermissionDenied, "which its service could still commit",
+                    "mend the file system and start again"));
+  fault_fs_.Heal();
+  fault_fs_.Break(FaultyCall::kRemove, "/file", EACCES, 1 << 20);
+  Serve(FaultyOptions(3));
+}
+
 TEST_F(ServiceTest, AFullDiskThatStopsTheHeartbeatDoesNotStopTheService) {
   ServiceOptions options = FaultyOptions();
   options.lease_lifetime = absl::Milliseconds(60);
