@@ -192,13 +192,13 @@ def milliseconds(line):
 
 class Ledger:
     def __init__(self, run):
-        self.path = run / "ledger.jsonl"
+        self.paths = [run / "ledger.jsonl", run / "ledger.launcher.jsonl"]
 
     def records(self):
-        try:
-            return list(objects(self.path.read_text(errors="replace")))
-        except FileNotFoundError:
-            return []
+        """Of rank 0 and of a launcher on another machine; a start's `start`, `stop` and `exit` in this order."""
+        found = [record for path in self.paths if path.exists() for record in objects(path.read_text(errors="replace"))]
+        order = {"start": 0, "exit": 2}
+        return sorted(found, key=lambda record: (record.get("attempt", -1), order.get(record.get("event"), 1)))
 
     def run_id(self):
         return next((record["run_id"] for record in self.records() if record.get("event") == "created"), "")

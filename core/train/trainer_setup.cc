@@ -70,7 +70,7 @@ absl::Status Trainer::SetUp() {
   ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
   if (config_.lora.is_on()) RETURN_IF_ERROR(LoadBase());
   ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
-                   AgreeOnRollbacks(RunDirectory(options_.run_dir).ledger, communicator_));
+                   AgreeOnRollbacks(RunDirectory(options_.run_dir), communicator_));
   anomalies_.ScheduleSkip(std::move(rollbacks));
   state_->GatherWeights();
   RETURN_IF_ERROR(communicator_.AllAgree(ConnectLocalService()));

@@ -148,10 +148,11 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   const RunDirectory paths(run_dir);
   RunHistory history;
   ASSIGN_OR_RETURN(history.config, LoadRunConfig(paths.config, {}));
-  ASSIGN_OR_RETURN(history.ledger, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(history.ledger, ReadLedger(paths));
   ASSIGN_OR_RETURN(history.metrics, ReadMetrics(paths.metrics));
   ASSIGN_OR_RETURN(history.redone, ReadMetrics(paths.redone));
-  for (const std::string& path : {paths.ledger, paths.metrics, paths.redone}) {
+  for (const std::string& path :
+       {paths.ledger, paths.launcher_ledger, paths.metrics, paths.redone}) {
     const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxTextBytes);
     if (text.ok() && !text->empty() && text->back() != '\n') history.torn.push_back(path);
   }

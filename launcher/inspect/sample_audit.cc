@@ -20,8 +20,13 @@ class Auditor {
  public:
   Auditor(const RunHistory& history, absl::Span<const std::string> planned)
       : history_(history), planned_(planned) {
-    for (const LedgerRecord& record : history.ledger)
+    for (const LedgerRecord& record : history.ledger) {
       if (const auto* train = record.As<ledger::Train>()) beginnings_.push_back(*train);
+      if (const auto* lost = record.As<ledger::Lost>()) {
+        Complain(std::max<int64_t>(lost->step, 0), lost->attempt, lost->detail);
+        unproven_ = std::max(unproven_, lost->step);
+      }
+    }
     for (const ledger::Train& beginning : beginnings_)
       began_at_.emplace(beginning.attempt, beginning.step);
     for (const StepMetrics& line : history.metrics) counting_.emplace(line.step, &line);
@@ -90,7 +95,7 @@ class Auditor {
       }
       previous = std::max(previous, line.step);
       const int64_t owner = OwnerOf(line.step);
-      if (line.attempt != owner) {
+      if (line.attempt != owner && (owner >= 0 || line.step > unproven_)) {
         Complain(line.step, line.attempt,
                  owner < 0 ? "no start of the ledger can have trained it"
                            : absl::StrCat("does not count: attempt ", owner, " trained it again"));
@@ -236,6 +241,7 @@ class Auditor {
   std::map<int64_t, int64_t> began_at_;             // by attempt
   std::map<int64_t, int64_t> reached_;              // by attempt
   std::map<int64_t, const StepMetrics*> counting_;  // by step, the first line of each
+  int64_t unproven_ = 0;                            // steps up to here: their records are gone
   int64_t claimed_end_ = 0;                         // last step that only the ledger knows
   SampleAudit audit_;
 };

@@ -241,7 +241,7 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   const RunDirectory paths(run_dir_);
   StatusFacts facts;
   facts.run_dir = run_dir_;
-  ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths));
   const std::vector<int64_t> jobs = SlurmJobsOf(run_dir_, facts.ledger);
   const absl::Status is_run = CheckIsRun(run_dir_);
   std::error_code error;

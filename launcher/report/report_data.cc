@@ -77,7 +77,7 @@ class RunReader {
     run_.name = PlaceName(run_.run_dir);
     ASSIGN_OR_RETURN(run_.config, LoadRunConfig(paths_.config, {}));
     ASSIGN_OR_RETURN(run_.config_text, ReadWholeFile(paths_.config, kMaxSettingsBytes));
-    ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_.ledger));
+    ASSIGN_OR_RETURN(ledger_, ReadLedger(paths_));
     const auto first = std::find_if(ledger_.begin(), ledger_.end(), [](const LedgerRecord& record) {
       return record.As<ledger::Start>() != nullptr && ParseUtcTime(record.time);
     });
@@ -197,6 +197,9 @@ class RunReader {
          absl::StrCat(straggler.detail, ", until ",
                       straggler.last_step < 0 ? "the end of the start"
                                               : absl::StrCat("step ", straggler.last_step))});
+  }
+  void TakeEvent(const ledger::Lost& lost, double time) {
+    run_.events.push_back({time, lost.step, lost.attempt, lost.kName, lost.detail});
   }
   void TakeEvent(const ledger::Schedule& schedule, double time) {
     run_.config_digest = schedule.config_digest;

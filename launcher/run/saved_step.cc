@@ -78,8 +78,7 @@ absl::StatusOr<int64_t> FindBestStep(const std::string& run_dir) {
 
 // Where the weights of `step` led the run nowhere; "" if that is not known of them.
 std::string DivergenceOf(const std::string& run_dir, int64_t step) {
-  const absl::StatusOr<std::vector<LedgerRecord>> records =
-      ReadLedger(RunDirectory(run_dir).ledger);
+  const absl::StatusOr<std::vector<LedgerRecord>> records = ReadLedger(RunDirectory(run_dir));
   const ledger::Stop* const stop = records.ok() ? FindDivergedStop(*records) : nullptr;
   if (stop == nullptr || step < stop->trained_step || step == 0) return "";
   return absl::StrCat(

@@ -202,7 +202,7 @@ absl::Status Submission::Check() {
                      : fs::absolute(options_.environment, error).lexically_normal().string();
   RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
   if (config.run.is_private) KeepFilesPrivate();
-  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
+  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
   return CheckTimes();
 }
 
@@ -227,7 +227,7 @@ absl::Status Submission::CheckTimes() {
 
 // Refuses a second job of a run that has one, unless it is to come after that one.
 absl::Status Submission::CheckJobs() {
-  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_).ledger));
+  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
   const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
   bool is_own = false;
   for (const int64_t id : ids) is_own = is_own || options_.after == absl::StrCat(id);

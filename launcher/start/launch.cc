@@ -77,7 +77,7 @@ bool MayRestart(int exit_status) {
 // The end that the ranks of a start agreed on, as rank 0 wrote it down; one that says nothing where
 // the ledger cannot be read.
 std::optional<ledger::Stop> AgreedEnd(const std::string& run_dir, int64_t attempt) {
-  const auto records = ReadLedger(RunDirectory(run_dir).ledger);
+  const auto records = ReadLedger(RunDirectory(run_dir));
   if (!records.ok()) return ledger::Stop{};
   std::optional<ledger::Stop> end;
   for (const LedgerRecord& record : *records) {
@@ -271,7 +271,9 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
   ASSIGN_OR_RETURN(const std::unique_ptr<HeldLease> lease,
                    HeldLease::Acquire(paths, identity, options.batch.job_has_ended));
   if (config.run.is_private) RETURN_IF_ERROR(CloseToOthers(options.run_dir));
-  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
+  // Rank 0, elsewhere, appends to the other one.
+  ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(options.has_other_machines() ? paths.launcher_ledger
+                                                                            : paths.ledger));
   RETURN_IF_ERROR(RecordCreation(paths, identity, config, ledger));
   if (identity.attempt > 1 && NewestCommittedStep(options.run_dir) < 0)
     Log("no start of this run has committed a checkpoint; it begins again at step 0");

@@ -58,7 +58,7 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
 // FailedPrecondition if an earlier start of this run trained on another dataset.
 absl::Status CheckSameDataset(const RunDirectory& paths, const data::DatasetIndex& index) {
   ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   const std::string trained = Summarize(records).dataset_digest;
   if (!progress.is_settled() || trained.empty() || trained == index.dataset_digest)
     return absl::OkStatus();
@@ -94,7 +94,7 @@ bool IsWithin(const std::string& wanted, const std::string& began) {
 absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* started,
                                 bool has_committed, const std::string& wanted) {
   if (started == nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   const bool has_begun =
       std::any_of(records.begin(), records.end(),
                   [](const LedgerRecord& record) { return record.As<ledger::Train>() != nullptr; });
@@ -115,7 +115,7 @@ absl::Status CheckSameWarmStart(const RunDirectory& paths, const RunConfig* star
 // the one checkpoint that is the newest now, for all ranks and for starts after a crash.
 absl::Status SettleWarmStart(const RunDirectory& paths, const RunConfig* started,
                              const data::DatasetIndex& dataset, RunConfig& config) {
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   const bool has_committed = Summarize(records).committed_step >= 0;
   RETURN_IF_ERROR(CheckSameWarmStart(paths, started, has_committed, config.train.init_from));
   if (config.train.init_from.empty()) return absl::OkStatus();
@@ -276,7 +276,7 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
 }
 
 absl::StatusOr<std::optional<ledger::Start>> LastStartWithoutSlurm(const RunDirectory& paths) {
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   std::optional<ledger::Start> last;
   for (const LedgerRecord& record : records) {
     const auto* start = record.As<ledger::Start>();

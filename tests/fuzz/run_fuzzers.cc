@@ -61,7 +61,7 @@ std::vector<std::string> LedgerSeeds() {
 void UseLedger(absl::string_view text) {
   static const ScratchDirectory scratch;
   for (const std::string& file : {std::string(text), Sealed(text)}) {
-    const auto records = ReadLedger(scratch.Store("ledger.jsonl", file));
+    const auto records = ReadLedgerFile(scratch.Store("ledger.jsonl", file));
     if (records.ok()) Summarize(*records);
   }
 }

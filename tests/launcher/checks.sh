@@ -49,7 +49,7 @@ newest() { ls -d "$1"/checkpoints/step-*[0-9] 2>/dev/null | tail -n 1; }
 has_commit() { [ -n "$(newest "$1")" ]; }
 # digest RUN: of the state of its newest checkpoint.
 digest() { "$anyorder" inspect "$(newest "$1")" --json | sed -n 's/.*"state_digest": "\(.*\)".*/\1/p'; }
-starts() { grep -c '"event":"start"' "$1/ledger.jsonl"; }
+starts() { cat "$1"/ledger*.jsonl | grep -c '"event":"start"'; }
 expect_nothing_redone() {
   [ ! -e "$1/metrics.redone.jsonl" ] || fail "$(wc -l <"$1/metrics.redone.jsonl") steps of $1 were trained twice"
 }

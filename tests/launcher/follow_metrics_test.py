@@ -60,8 +60,8 @@ class FollowMetricsTest(unittest.TestCase):
         (self.run_dir / "config.toml").write_text("[train]\nsteps = 9\n")
         self.record("created", run_id="r1")
 
-    def record(self, event, **members):
-        with open(self.run_dir / "ledger.jsonl", "a") as file:
+    def record(self, event, file="ledger.jsonl", **members):
+        with open(self.run_dir / file, "a") as file:
             file.write(json.dumps({"event": event, **members}, separators=(",", ":")) + "\n")
 
     def line(self, step, attempt=1, **members):
@@ -148,7 +148,7 @@ class FollowMetricsTest(unittest.TestCase):
         self.await_calls("log", 3)
         self.append(self.line(4, 2))
         self.record("stop", attempt=2, step=4, exit_status=0)
-        self.record("exit", attempt=2, exit_status=0)
+        self.record("exit", file="ledger.launcher.jsonl", attempt=2, exit_status=0)
         self.assertIn("finished; sent up to step 4", follower.communicate(timeout=PATIENCE_S)[0])
         self.assertEqual([step for step, _ in self.rows()], [1, 2, 3, 4])
         self.assertEqual(self.calls()[-1], {"call": "finish", "exit_code": 0, "state": "finished"})
@@ -162,9 +162,9 @@ class FollowMetricsTest(unittest.TestCase):
                 done = subprocess.run(self.command(), capture_output=True, text=True, env=self.environment(), timeout=PATIENCE_S)
                 self.assertIn(state, done.stdout)
                 self.assertEqual(self.calls()[-1], {"call": "finish", "exit_code": code, "state": state})
-        # A crash, and no start after it.
-        self.record("start", attempt=2)
-        self.record("exit", attempt=2, exit_status=139)
+        # A crash, and no start after it. The launcher was on another machine than rank 0.
+        self.record("start", file="ledger.launcher.jsonl", attempt=2)
+        self.record("exit", file="ledger.launcher.jsonl", attempt=2, exit_status=139)
         done = subprocess.run(self.command("--patience", "0"), capture_output=True, text=True, env=self.environment(), timeout=PATIENCE_S)
         self.assertIn("failed", done.stdout)
 

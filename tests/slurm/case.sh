@@ -50,7 +50,7 @@ expect_same_end() {
 }
 trained() { wc -l <"$1/metrics.jsonl"; }
 # last_start FIELD: what the ledger of $run says of its last start: e.g. ranks or nodes.
-last_start() { grep '"event":"start"' "$run/ledger.jsonl" | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
+last_start() { cat "$run"/ledger*.jsonl | grep '"event":"start"' | tail -n 1 | sed "s/.*\"$1\":\(\[[^]]*\]\|[^,]*\).*/\1/"; }
 # expect_starts COUNT RANKS NODES: so many, and the last one's ranks and nodes.
 expect_starts() {
   local found; found="$(starts "$run") $(last_start ranks) $(last_start nodes)"

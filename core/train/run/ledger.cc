@@ -1,6 +1,7 @@
 #include "core/train/run/ledger.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -28,7 +29,7 @@ constexpr absl::string_view kRecordBegin = "{\"event\":\"";
 constexpr absl::string_view kSealKey = ",\"crc32c\":\"";
 constexpr absl::string_view kSealEnd = "\"}";
 constexpr size_t kSealDigits = 8;
-constexpr int kMaxDamagedSealBytes = 2;
+constexpr int kMaxDamagedSealBytes = 2;  // or of what begins it
 
 // The members of all events, in the order in which they are written: those that `event` has.
 template <typename Event, typename Visitor>
@@ -84,6 +85,12 @@ bool IsSealed(absl::string_view line) {
          line.substr(seal + kSealKey.size()) == absl::StrCat(Seal(line.substr(0, seal)), kSealEnd);
 }
 
+int Differences(absl::string_view text, absl::string_view expected) {
+  int differences = 0;
+  for (size_t i = 0; i < expected.size(); ++i) differences += text[i] != expected[i] ? 1 : 0;
+  return differences;
+}
+
 // Whether it is what appends that failed have left: beginnings of records, without their seals. A
 // record whose seal is damaged still has nearly all of it in its place.
 bool IsFragment(absl::string_view line) {
@@ -95,11 +102,15 @@ bool IsFragment(absl::string_view line) {
   const size_t size = kSealKey.size() + kSealDigits + kSealEnd.size();
   if (line.size() < size) return true;
   const absl::string_view end = line.substr(line.size() - size);
-  int differences = 0;
-  for (size_t i = 0; i < kSealKey.size(); ++i) differences += end[i] != kSealKey[i] ? 1 : 0;
-  for (size_t i = 1; i <= kSealEnd.size(); ++i)
-    differences += end[size - i] != kSealEnd[kSealEnd.size() - i] ? 1 : 0;
-  return differences > kMaxDamagedSealBytes;
+  return Differences(end, kSealKey) + Differences(end.substr(size - kSealEnd.size()), kSealEnd) >
+         kMaxDamagedSealBytes;
+}
+
+// Of a line that is damaged, and so ends in a seal: whether it is the end of a record and nothing
+// else, as NFS leaves it where the append of another machine has overwritten the beginning.
+bool LacksBegin(absl::string_view line) {
+  return Differences(line, kRecordBegin) > kMaxDamagedSealBytes &&
+         !absl::StrContains(line, kRecordBegin);
 }
 
 // The sealed record at the end of `line`, behind what `fragment` gets: nothing, or the fragment of
@@ -112,7 +123,8 @@ absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::strin
   }
   *fragment = line;
   if (IsFragment(line)) return absl::string_view();
-  return absl::DataLossError("checksum does not match; restore the file from a copy");
+  return absl::DataLossError(
+      "checksum does not match; restore the file from a copy, or move it away and launch again");
 }
 
 // Nothing for an event that is not known.
@@ -131,12 +143,12 @@ absl::StatusOr<std::optional<LedgerRecord>> ParseRecord(absl::string_view line) 
 }
 
 // Once for each place: some programs read the ledger again and again.
-void WarnOfFragment(const std::string& place) {
+void WarnOnce(const std::string& place, absl::string_view what) {
   static Mutex mutex;
   static auto* const told ABSL_PT_GUARDED_BY(mutex) = new std::set<std::string>;
   const MutexLock lock(&mutex);
   if (!told->insert(place).second) return;
-  LogWarning(absl::StrCat(place, ": left out the fragment of a record that could not be written"));
+  LogWarning(absl::StrCat(place, ": left out ", what));
 }
 
 }  // namespace
@@ -164,24 +176,49 @@ absl::Status Ledger::Append(const ledger::Event& event) {
   return file_.Sync();
 }
 
-absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path) {
+absl::StatusOr<std::vector<LedgerRecord>> ReadLedgerFile(const std::string& path) {
+  static constexpr char kOverwritten[] =
+      "a record whose beginning another machine has overwritten; what it said is not known";
   std::vector<LedgerRecord> records;
   const absl::StatusOr<std::string> whole = ReadWholeFile(path, kMaxTextBytes);
   if (absl::IsNotFound(whole.status())) return records;
   RETURN_IF_ERROR(whole.status());
   std::vector<absl::string_view> lines = absl::StrSplit(*whole, '\n');
   lines.pop_back();  // what follows the last newline: nothing, or a torn line
+  bool follows_record = false;
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string place = absl::StrCat(path, ":", i + 1);
     absl::string_view fragment;
     const absl::StatusOr<absl::string_view> line = FindRecord(lines[i], &fragment);
+    if (!line.ok() && std::exchange(follows_record, false) && LacksBegin(lines[i])) {
+      WarnOnce(place, kOverwritten);
+      const LedgerRecord before = records.empty() ? LedgerRecord() : records.back();
+      records.push_back({before.time, ledger::Lost{before.attempt(), -1, kOverwritten}});
+      continue;
+    }
     if (!line.ok()) return Annotate(line.status(), place);
-    if (!fragment.empty()) WarnOfFragment(place);
+    follows_record = !line->empty();
+    if (!fragment.empty()) WarnOnce(place, "the fragment of a record that could not be written");
     if (line->empty()) continue;
     absl::StatusOr<std::optional<LedgerRecord>> record = ParseRecord(*line);
     if (!record.ok()) return Annotate(record.status(), place);
     if (record->has_value()) records.push_back(**std::move(record));
   }
+  return records;
+}
+
+absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const RunDirectory& paths) {
+  ASSIGN_OR_RETURN(std::vector<LedgerRecord> of_rank, ReadLedgerFile(paths.ledger));
+  ASSIGN_OR_RETURN(std::vector<LedgerRecord> of_launcher, ReadLedgerFile(paths.launcher_ledger));
+  std::vector<LedgerRecord> records;
+  auto next = of_rank.begin();
+  for (LedgerRecord& record : of_launcher) {
+    const bool is_end = record.As<ledger::Straggler>() || record.As<ledger::Exit>();
+    while (next != of_rank.end() && next->attempt() < record.attempt() + (is_end ? 1 : 0))
+      records.push_back(std::move(*next++));
+    records.push_back(std::move(record));
+  }
+  std::move(next, of_rank.end(), std::back_inserter(records));
   return records;
 }
 

@@ -150,8 +150,17 @@ struct Exit {
   std::string detail;  // the last error that was printed, if it was no requested end
 };
 
+// What came before is not all there; no proof reaches back over it. Written by a launcher that
+// finds the ledger of earlier starts gone, and read where a record has no beginning (FORMAT.md).
+struct Lost {
+  static constexpr char kName[] = "lost";
+  int64_t attempt = -1;
+  int64_t step = -1;  // up to here
+  std::string detail;
+};
+
 using Event = std::variant<Created, Imported, Start, Train, Schedule, Reconfigured, Trained, Commit,
-                           Skipped, Rollback, Straggler, Stop, Exit>;
+                           Skipped, Rollback, Straggler, Stop, Exit, Lost>;
 
 }  // namespace ledger
 
@@ -179,10 +188,14 @@ class Ledger {
   AppendFile file_;
 };
 
-// Empty if there is no such file. Left out are events that this version does not know, a torn last
-// line and, with one warning a process, fragments of appends that failed (FORMAT.md); DataLoss
-// naming the line for any other damage.
-absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const std::string& path);
+// One file; empty if it is not there. Left out are events that this version does not know, a torn
+// last line and, with one warning a process, fragments of appends that failed; a record that
+// another machine's append has overwritten in part is a Lost (FORMAT.md). DataLoss naming the line
+// for any other damage.
+absl::StatusOr<std::vector<LedgerRecord>> ReadLedgerFile(const std::string& path);
+// All records of the run. Those of a launcher that has its own file stand around those of its
+// start's ranks, whatever the clocks of their machines say.
+absl::StatusOr<std::vector<LedgerRecord>> ReadLedger(const RunDirectory& paths);
 
 // What the records say about the run as a whole.
 struct LedgerSummary {

@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
+#include "core/base/log.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 
@@ -34,7 +36,10 @@ absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return ErrnoStatus("open", path);
   AppendFile file(std::move(fd), path);
-  RETURN_IF_ERROR(file.CutFragment());
+  ASSIGN_OR_RETURN(const int64_t cut, file.CutFragment());
+  if (cut > 0)
+    Log(absl::StrCat("'", path, "': cut off ", Counted(cut, "byte"),
+                     " of a last line that was never complete"));
   if (::lseek(file.fd_.get(), 0, SEEK_END) == 0)
     RETURN_IF_ERROR(FileSystem::Posix()->SyncDirectory(ParentPath(path)));
   return file;
@@ -58,7 +63,7 @@ absl::Status AppendFile::AppendLine(absl::string_view line) {
   return Append(absl::StrCat(last == '\n' ? "" : "\n", line, "\n"));
 }
 
-absl::Status AppendFile::CutFragment() {
+absl::StatusOr<int64_t> AppendFile::CutFragment() {
   off_t size = ::lseek(fd_.get(), 0, SEEK_END);
   const off_t whole_file = size;
   char last = 0;
@@ -67,8 +72,8 @@ absl::Status AppendFile::CutFragment() {
     if (last == '\n') break;
     --size;
   }
-  if (size == whole_file) return absl::OkStatus();
-  return ::ftruncate(fd_.get(), size) == 0 ? absl::OkStatus() : ErrnoStatus("truncate", path_);
+  if (size < whole_file && ::ftruncate(fd_.get(), size) != 0) return ErrnoStatus("truncate", path_);
+  return whole_file - size;
 }
 
 absl::Status AppendFile::Sync() {

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,8 @@ struct RunDirectory {
   // Lines of steps that a crash lost and a later start did again.
   std::string redone = root + "/metrics.redone.jsonl";
   std::string ledger = root + "/ledger.jsonl";  // starts, stops, commits, samples consumed
+  // Of a launcher that starts ranks on other machines: two of them must not append to one file.
+  std::string launcher_ledger = root + "/ledger.launcher.jsonl";
   std::string tensorboard = root + "/tensorboard";
   std::string prometheus = root + "/metrics.prom";  // for monitoring (launcher/start/run_pace.h)
   std::string loss_plot = root + "/loss.svg";
@@ -36,11 +39,12 @@ struct RunDirectory {
 absl::Status CheckIsRun(absl::string_view directory);
 
 // A file that only grows, one write(2) a record, so that a crash leaves whole records and at most
-// one torn tail. Several processes may append to one file.
+// one torn tail. Several processes of one machine may append to one file. Those of several may not:
+// a client of NFS writes where it believes the end to be.
 class AppendFile {
  public:
   // Creates the file, durably, if needed. A last line without a newline was never complete and is
-  // cut off.
+  // cut off, which the log says.
   static absl::StatusOr<AppendFile> Open(const std::string& path);
 
   // On an error a part of `bytes` may be there. It is not cut off: another process may have
@@ -49,8 +53,8 @@ class AppendFile {
   // `line` and a newline, on a line of its own: what an append that failed has left before it gets
   // its newline first. Readers leave such fragments out.
   absl::Status AppendLine(absl::string_view line);
-  // Cuts off a last line that has no newline. Only where nobody else appends.
-  absl::Status CutFragment();
+  // Cuts off a last line that has no newline: so many bytes. Only where nobody else appends.
+  absl::StatusOr<int64_t> CutFragment();
   // Makes what was appended survive a power cut.
   absl::Status Sync();
 

@@ -104,8 +104,7 @@ absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
 
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                   ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(RunDirectory(run_dir)));
   const int64_t committed = Summarize(records).committed_step;
   if (mode == ResumeMode::kNever && (!found.empty() || committed >= 0)) {
     return AlreadyExists("'", run_dir,
@@ -120,7 +119,7 @@ absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
 }
 
 absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now) {
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   const ledger::Stop* const end = FindDivergedStop(records);
   // A later start that never trained has not tried its settings yet.
   if (end == nullptr || Summarize(records).attempts > end->attempt) return absl::OkStatus();
@@ -162,8 +161,7 @@ absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, 
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
   RETURN_IF_ERROR(CheckResume(run_dir, mode));
   if (mode == ResumeMode::kNever) return std::string();
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                   ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(RunDirectory(run_dir)));
   const ledger::Stop* const diverged = FindDivergedStop(records);
   if (diverged != nullptr) RETURN_IF_ERROR(SetAsideDiverged(run_dir, diverged->trained_step, mode));
   if (diverged != nullptr || Summarize(records).has_begun_again) {
@@ -266,10 +264,10 @@ absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& co
                             difference.message());
 }
 
-absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const RunDirectory& paths,
                                                            dist::Communicator& communicator) {
   absl::StatusOr<std::vector<LedgerRecord>> records = std::vector<LedgerRecord>();
-  if (communicator.rank() == 0) records = ReadLedger(ledger_path);
+  if (communicator.rank() == 0) records = ReadLedger(paths);
   RETURN_IF_ERROR(communicator.AllAgree(records.status()));
   std::vector<SkippedSteps> steps;
   for (const LedgerRecord& record : *records) {
@@ -282,7 +280,7 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& le
 absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths) {
   RunProgress progress;
   ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths.ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
   progress.checkpoint_step =
       std::max(found.empty() ? -1 : found.front(), Summarize(records).committed_step);
   progress.has_trained = std::any_of(
@@ -380,8 +378,7 @@ absl::Status AcceptRecordedSchedule(const std::string& run_dir, const RunConfig&
                                     TrainMetadata* saved) {
   const std::string digest = config.IdentityDigest();
   if (saved->config_digest == digest) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records,
-                   ReadLedger(RunDirectory(run_dir).ledger));
+  ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(RunDirectory(run_dir)));
   const bool is_recorded =
       std::any_of(records.begin(), records.end(), [&](const LedgerRecord& record) {
         const auto* schedule = record.As<ledger::Schedule>();

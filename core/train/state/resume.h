@@ -112,7 +112,7 @@ absl::Status CheckMetadataConfig(const TrainMetadata& saved, const RunConfig& co
 // The steps that rollbacks of the run so far hold back. A rollback ends the run with a line in the
 // ledger, which the next start finds. Collective: rank 0 reads,
 // and all ranks get the same.
-absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const std::string& ledger_path,
+absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const RunDirectory& paths,
                                                            dist::Communicator& communicator);
 
 // Going on with a run under another schedule (train.steps; the optimizer's learning rate, warmup,

@@ -202,7 +202,7 @@ class TrainerTest : public ::testing::Test {
   }
 
   std::vector<LedgerRecord> Records(int ranks) const {
-    return ReadLedger(RunDirectory(RunDir(ranks)).ledger).value();
+    return ReadLedger(RunDirectory(RunDir(ranks))).value();
   }
   // All events of one kind in the run's ledger.
   template <typename Event>

@@ -167,6 +167,20 @@ TEST(SampleAudit, NamesEachProblem) {
 }
 
 // Without a plan only what was done again is compared.
+// A start that found the ledger gone says so; the steps before it are one problem, not one each.
+TEST(SampleAudit, ProvesNothingOfWhatALostLedgerHeld) {
+  const AuditedRun run;
+  for (int64_t step = 1; step <= 4; ++step) run.Step(step, 1, 1000 + 110 * step);
+  run.Record("created", 3000, R"("run_id":"r")");
+  run.Record("lost", 3000, R"("attempt":2,"step":4,"detail":"it is gone")");
+  run.Record("start", 3000, R"("run_id":"r","attempt":2,"ranks":1)");
+  run.Record("train", 3500, R"("attempt":2,"step":4)");
+  for (int64_t step = 5; step <= kSteps; ++step) run.Step(step, 2, 3500 + 110 * step);
+  const std::string problems = Problems(Audit(run));
+  EXPECT_THAT(problems, testing::HasSubstr("step 4 attempt 2: it is gone\n"));
+  EXPECT_THAT(problems, testing::Not(testing::HasSubstr("no start of the ledger")));
+}
+
 TEST(SampleAudit, FindsOtherSamplesTheSecondTimeWithoutADataset) {
   const KilledRun run(5);
   run.Step(5, 2, 3830, "00000000deadbeef");

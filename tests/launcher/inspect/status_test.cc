@@ -151,8 +151,7 @@ TEST(Status, TheEndOfARunHasAStateAndItsError) {
       run.Step(step, 1, 100 * step, step > 1 ? R"(,"skipped":true)" : "");
     if (end.stop != nullptr) run.Record("stop", 400, absl::StrCat(R"("attempt":1,)", end.stop));
     if (end.exit != nullptr) run.Record("exit", 500, absl::StrCat(R"("attempt":1,)", end.exit));
-    const RunEnd found =
-        FindRunEnd(ReadLedger(run.path() + "/ledger.jsonl").value(), end.steps <= 3);
+    const RunEnd found = FindRunEnd(ReadLedger(RunDirectory(run.path())).value(), end.steps <= 3);
     EXPECT_EQ(found.state, end.state);
     EXPECT_THAT(found.error, HasSubstr(end.error));
     const StatusFacts facts = StatusCollector(run.path()).Collect().value();

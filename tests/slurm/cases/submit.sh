@@ -10,7 +10,7 @@ x "${request[@]}" --after "$(cat $name/merge)" >$name/second 2>&1; expect_status
 expect_text "job $job of this run is .*--after $job" $name/second
 await_job "$job" COMPLETED
 expect_text "finished" $name/run/slurm/job-$job.log
-expect_text "\"slurm_job\":$job" $name/run/ledger.jsonl
+expect_text "\"slurm_job\":$job" $name/run/ledger.launcher.jsonl
 expect_same_end $name/run
 [ "$(job_field "$job" Requeue)" = 1 ] || fail "the job would not be requeued"
 # Chained to the job before, however that ended: the run is finished, so this ends at once.

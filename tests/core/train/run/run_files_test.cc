@@ -56,7 +56,7 @@ TEST_F(RunFilesTest, LedgerGivesBackWhatWasAppended) {
   const ledger::Created created{"name \"with\" quotes", ""};
   AppendLedger({created, StartOf(1)});
   AppendLedger({ledger::Commit{1, 40, 1, 9}, StartOf(2), ledger::Commit{2, 20, 2}});
-  const auto records = ReadLedger(Path("ledger")).value();
+  const auto records = ReadLedgerFile(Path("ledger")).value();
   ASSERT_EQ(records.size(), 5u);
   EXPECT_FALSE(records[0].time.empty());
   EXPECT_EQ(records[0].attempt(), -1);
@@ -100,6 +100,7 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
        R"("stop","attempt":1,"step":5,"trained_step":2,"exit_status":93,"may_restart":0,)"
        R"("reason":"diverged","detail":"why")"},
       {ledger::Exit{1, 74, "why"}, R"("exit","attempt":1,"exit_status":74,"detail":"why")"},
+      {ledger::Lost{2, 4, "why"}, R"("lost","attempt":2,"step":4,"detail":"why")"},
       {ledger::Exit{1, 0}, R"("exit","attempt":1,"exit_status":0)"}};
   std::vector<ledger::Event> events;
   std::string expected;
@@ -114,7 +115,7 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
   };
   EXPECT_EQ(text(), expected);
   // Read and written again they are the same lines.
-  const auto records = ReadLedger(Path("ledger")).value();
+  const auto records = ReadLedgerFile(Path("ledger")).value();
   ASSERT_EQ(records.size(), lines.size());
   events.clear();
   for (const LedgerRecord& record : records) events.push_back(record.event);
@@ -127,9 +128,9 @@ TEST_F(RunFilesTest, LedgerLinesAreThoseOfTheFormat) {
 // aside and no longer missed.
 TEST_F(RunFilesTest, ARunThatDivergedMayBeginAgain) {
   const ledger::Stop diverged{1, 9, 93, 0, 3, ledger::Stop::kDiverged, ""};
-  const auto summary = [this] { return Summarize(ReadLedger(Path("ledger")).value()); };
+  const auto summary = [this] { return Summarize(ReadLedgerFile(Path("ledger")).value()); };
   const auto diverged_step = [this] {
-    const auto records = ReadLedger(Path("ledger")).value();
+    const auto records = ReadLedgerFile(Path("ledger")).value();
     const ledger::Stop* const stop = FindDivergedStop(records);
     return stop == nullptr ? -1 : stop->trained_step;
   };
@@ -157,7 +158,7 @@ TEST_F(RunFilesTest, ARunThatDivergedMayBeginAgain) {
 }
 
 TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
-  const auto records = ReadLedger(Path("ledger"));
+  const auto records = ReadLedgerFile(Path("ledger"));
   ASSERT_TRUE(records.ok());
   EXPECT_EQ(Summarize(*records).attempts, 0);
   EXPECT_EQ(Summarize(*records).committed_step, -1);
@@ -167,9 +168,9 @@ TEST_F(RunFilesTest, TornLastLedgerLineIsLeftOutAndCutOffByTheNextAppend) {
   AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}});
   const std::string whole = data::ReadFile(Path("ledger"));
   data::WriteFile(Path("ledger"), whole.substr(0, whole.size() - 7));
-  EXPECT_EQ(ReadLedger(Path("ledger"))->size(), 1u);
+  EXPECT_EQ(ReadLedgerFile(Path("ledger"))->size(), 1u);
   AppendLedger({StartOf(2)});
-  const auto records = ReadLedger(Path("ledger")).value();
+  const auto records = ReadLedgerFile(Path("ledger")).value();
   EXPECT_EQ(Summarize(records).attempts, 2);
 }
 
@@ -182,7 +183,7 @@ TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
     std::string damaged = whole;
     damaged[at] ^= 1;
     data::WriteFile(Path("ledger"), damaged);
-    const auto records = ReadLedger(Path("ledger"));
+    const auto records = ReadLedgerFile(Path("ledger"));
     EXPECT_THAT(records.status(), Fails(absl::IsDataLoss, "ledger:2")) << "byte " << at;
   }
 }
@@ -211,7 +212,7 @@ TEST_F(RunFilesTest, LedgerSurvivesARecordThatIsCutShortAtAnyByte) {
     LimitFiles(RLIM_INFINITY);
     ASSERT_TRUE(launcher.Append(ledger::Exit{1, 74}).ok());
     ASSERT_TRUE(launcher.Append(StartOf(2)).ok());
-    const auto records = ReadLedger(Path("ledger"));
+    const auto records = ReadLedgerFile(Path("ledger"));
     ASSERT_TRUE(records.ok()) << bytes << ": " << records.status();
     // Only the newline was missing: then it is whole.
     EXPECT_EQ(records->size(), bytes == record - 1 ? 4u : 3u) << bytes;
@@ -227,14 +228,82 @@ TEST_F(RunFilesTest, RecordInTheLineOfAFragmentCounts) {
   const std::string line = whole.substr(second);
   for (size_t bytes = 1; bytes + 1 < line.size(); ++bytes) {
     data::WriteFile(Path("ledger"), whole + line.substr(0, bytes) + line);
-    const auto records = ReadLedger(Path("ledger"));
+    const auto records = ReadLedgerFile(Path("ledger"));
     if (bytes + 2 == line.size()) continue;  // a whole record without its newline, as below
     ASSERT_TRUE(records.ok()) << bytes << ": " << records.status();
     EXPECT_EQ(records->size(), 3u) << bytes;
   }
   // A newline that was lost between two records is damage.
   data::WriteFile(Path("ledger"), line.substr(0, line.size() - 1) + "\t" + line);
-  EXPECT_TRUE(absl::IsDataLoss(ReadLedger(Path("ledger")).status()));
+  EXPECT_TRUE(absl::IsDataLoss(ReadLedgerFile(Path("ledger")).status()));
+}
+
+// Of what two machines append to one file of NFS the later one's record may lie over the beginning
+// of the other's, of which the end is left. Whatever lies there, no later start is refused for it.
+TEST_F(RunFilesTest, ARecordWhoseBeginningIsOverwrittenIsSaidToBeLost) {
+  AppendLedger({StartOf(1), ledger::Exit{1, 75}});
+  const std::string whole = data::ReadFile(Path("ledger"));
+  AppendLedger({ledger::Stop{1, 5, 74, 0, -1, "", std::string(80, 'w')}, StartOf(2)});
+  const std::string all = data::ReadFile(Path("ledger"));
+  const std::string torn =
+      all.substr(whole.size(), all.find('\n', whole.size()) + 1 - whole.size());
+  const std::string rest = all.substr(whole.size() + torn.size());
+  for (size_t at = 1; at < torn.size(); ++at) {
+    data::WriteFile(Path("ledger"), whole + torn.substr(at) + rest);
+    testing::internal::CaptureStderr();
+    const auto records = ReadLedgerFile(Path("ledger"));
+    const std::string said = testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(records.ok()) << at << ": " << records.status();
+    EXPECT_EQ(Summarize(*records).attempts, 2);
+    // What is too short for a seal cannot be told from a fragment.
+    const auto* const lost = (*records)[2].As<ledger::Lost>();
+    EXPECT_EQ(lost != nullptr, at + sizeof(R"(,"crc32c":"00000000"})") <= torn.size()) << at;
+    if (lost != nullptr) {
+      EXPECT_EQ(lost->attempt, 1);
+      EXPECT_THAT(lost->detail, testing::HasSubstr("what it said is not known"));
+    }
+    EXPECT_TRUE(at > 1 || absl::StrContains(said, "ledger:3: left out a record")) << said;
+  }
+  // Not behind a whole record, nothing can have been written over it.
+  data::WriteFile(Path("ledger"), torn.substr(9) + rest);
+  EXPECT_THAT(ReadLedgerFile(Path("ledger")).status(),
+              Fails(absl::IsDataLoss, "ledger:1", "move it away and launch again"));
+}
+
+// Launcher and rank 0 of two machines, whose clocks nobody has compared, have a file each.
+TEST_F(RunFilesTest, TheLaunchersRecordsStandAroundThoseOfItsRanks) {
+  const RunDirectory paths(directory_.path());
+  const auto append = [](const std::string& path, const std::vector<ledger::Event>& events) {
+    Ledger ledger = Ledger::Open(path).value();
+    for (const ledger::Event& event : events) ASSERT_TRUE(ledger.Append(event).ok());
+  };
+  const auto train = [](int64_t attempt) { return ledger::Train{"r", attempt, 1, 0}; };
+  // Of a start on one machine, as it was always: an import, too.
+  append(paths.ledger, {ledger::Created{"r", ""}, ledger::Commit{-1, 0, 0}, StartOf(1), train(1),
+                        ledger::Exit{1, 75}});
+  append(paths.launcher_ledger, {StartOf(2), ledger::Schedule{2, "c", "d"}, ledger::Exit{2, 74},
+                                 StartOf(3), StartOf(4), ledger::Straggler{4, 1, 2, 0, ""}});
+  append(paths.ledger, {train(2), ledger::Stop{2, 5, 74}, train(4), ledger::Commit{4, 5, 4}});
+  append(paths.ledger, {StartOf(5), train(5)});
+  std::string order;
+  const auto records = ReadLedger(paths).value();
+  for (const LedgerRecord& record : records)
+    std::visit([&](const auto& kind) { absl::StrAppend(&order, " ", kind.kName); }, record.event);
+  EXPECT_EQ(order,
+            " created commit start train exit start schedule train stop exit start start train "
+            "commit straggler start train");
+  EXPECT_EQ(Summarize(records).attempts, 5);
+  // The torn end of either is cut off by its next writer, who says so.
+  for (const std::string& path : {paths.ledger, paths.launcher_ledger}) {
+    const std::string whole = data::ReadFile(path);
+    data::WriteFile(path, whole + R"({"event":"st)");
+    EXPECT_EQ(ReadLedger(paths)->size(), records.size());
+    testing::internal::CaptureStderr();
+    ASSERT_TRUE(Ledger::Open(path).ok());
+    EXPECT_THAT(testing::internal::GetCapturedStderr(),
+                testing::HasSubstr(absl::StrCat(path, "': cut off 12 bytes")));
+    EXPECT_EQ(data::ReadFile(path), whole);
+  }
 }
 
 TEST_F(RunFilesTest, MetricsThatDidNotFitAreWrittenOnceThereIsRoom) {
