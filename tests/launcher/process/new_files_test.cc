@@ -25,7 +25,7 @@ TEST(NewFilesTest, AreMadeAlsoWhereTheFileSystemAsksTwice) {
   const absl::Status published = file->Publish();
   ASSERT_TRUE(published.ok()) << published;
   file.reset();
-  EXPECT_EQ(*ReadWholeFile(path), "text");
+  EXPECT_EQ(*ReadWholeFile(path, kMaxSettingsBytes), "text");
 
   NewDirectory folder = NewDirectory::Create(directory.path() + "/folder", "--out").value();
   const absl::Status moved = folder.Publish();
@@ -40,7 +40,7 @@ TEST(NewFilesTest, AnothersFileOfThatNameStays) {
   auto file = NewFile::Create(path, "--out").value();
   ASSERT_TRUE(WriteFileAtomically(path, "theirs").ok());
   EXPECT_TRUE(absl::IsAlreadyExists(file->Publish()));
-  EXPECT_EQ(*ReadWholeFile(path), "theirs");
+  EXPECT_EQ(*ReadWholeFile(path, kMaxSettingsBytes), "theirs");
 }
 
 }  // namespace

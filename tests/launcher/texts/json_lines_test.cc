@@ -42,7 +42,7 @@ TEST_F(JsonLinesTest, AFileAppearsWhole) {
   JsonLines moved = std::move(lines);
   ASSERT_TRUE(moved.WriteText("two\n").ok());
   ASSERT_TRUE(moved.Close().ok());
-  EXPECT_EQ(ReadWholeFile(path_).value(), "{\"n\":1}\ntwo\n");
+  EXPECT_EQ(ReadWholeFile(path_, kMaxSettingsBytes).value(), "{\"n\":1}\ntwo\n");
   EXPECT_THAT(Names(), ElementsAre("texts.jsonl"));
   EXPECT_THAT(JsonLines::Open(path_, "--trace").status(),
               Says("texts.jsonl' exists and is not overwritten; name another --trace"));
