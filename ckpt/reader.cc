@@ -77,8 +77,6 @@ absl::StatusOr<std::shared_ptr<ReadableFile>> OpenRankFile(FileSystem* fs, const
   absl::StatusOr<std::unique_ptr<ReadableFile>> opened = fs->OpenForRead(JoinPath(dir, file.name));
   if (absl::IsNotFound(opened.status()))
     return DataLoss("'", dir, "': file '", file.name, "' is missing");
-  if (absl::IsInvalidArgument(opened.status()))  // something else has its name
-    return DataLoss("'", dir, "': ", opened.status().message());
   RETURN_IF_ERROR(opened.status());
   if ((*opened)->size() != file.bytes) {
     return DataLoss("'", dir, "': file '", file.name, "' has ", (*opened)->size(),
@@ -420,6 +418,11 @@ void ReadRetention(const std::string& metadata, CheckpointInfo& info) {
 
 }  // namespace
 
+const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos) {
+  const auto it = absl::c_find_if(infos, [](const CheckpointInfo& info) { return info.opens; });
+  return it == infos.end() ? nullptr : &*it;
+}
+
 int64_t StepToKeep(const std::vector<CheckpointInfo>& infos, int64_t newest_step) {
   for (const CheckpointInfo& info : infos) {
     if (info.step > newest_step) continue;
@@ -455,9 +458,11 @@ absl::StatusOr<std::vector<CheckpointInfo>> ListCheckpoints(const std::string& r
 
 absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* fs) {
   // The name has one taker. If somebody else has set this one aside, `dir` may be a good one since,
-  // and the rename must fail.
-  RETURN_IF_ERROR(fs->Rename(dir, QuarantineName(dir, generation)));
-  return fs->SyncDirectory(ParentPath(dir));
+  // and the rename must fail: that of a file in a way of its own.
+  const std::string aside = QuarantineName(dir, generation);
+  const absl::Status moved = fs->Rename(dir, aside);
+  if (!moved.ok() && fs->ListDirectory(aside).ok()) return AlreadyExists(moved.message());
+  return moved.ok() ? fs->SyncDirectory(ParentPath(dir)) : moved;
 }
 
 namespace {

@@ -108,6 +108,9 @@ struct CheckpointInfo {
   absl::Status status;
 };
 
+// The newest of `infos` that opens; null: none does.
+const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos);
+
 // The step whose checkpoint stays, as the newest of `infos` says that names one which is there, of
 // those up to `newest_step`; -1: none does. What a run no longer asks for stays until it names
 // another.

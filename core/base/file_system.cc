@@ -153,10 +153,11 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     // Without a wait for the writer of a pipe, which is refused.
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    if (!fd.valid()) return ErrnoStatus("open", path);
     struct stat info {};
-    if (fstat(fd.get(), &info) != 0 || !S_ISREG(info.st_mode))
-      return absl::InvalidArgumentError("open '" + path + "': not a regular file");
+    const bool is_other = fd.valid() ? fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode)
+                                     : errno == ENOTDIR || errno == ELOOP || errno == ENXIO;
+    if (is_other) return DataLoss("open '", path, "': not a regular file in a directory");
+    if (!fd.valid()) return ErrnoStatus("open", path);
     return std::make_unique<PosixReadableFile>(path, std::move(fd), info.st_size);
   }
 
@@ -313,6 +314,7 @@ absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
 }
 
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
+  if (fs->RemoveFile(path).ok()) return absl::OkStatus();  // refused for a directory
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(path);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
   RETURN_IF_ERROR(names.status());

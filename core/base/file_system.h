@@ -61,6 +61,7 @@ class FileSystem {
   // measured faster for checkpoint payload, and it leaves the trainer's memory alone.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> CreateNew(const std::string& path,
                                                                   bool large) = 0;
+  // DataLoss if the name is there and no regular file's, or its directory is none.
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) = 0;
   // Creates `path` if it is not there.
   virtual absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(
@@ -136,7 +137,7 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 // one, the new one or empty. For what is soon written again.
 absl::Status ReplaceFile(const std::string& path, absl::string_view content);
 
-// Removes a directory and the files in it (one level). NotFound is not an error.
+// Removes a directory and the files in it (one level), or a file or link. NotFound is no error.
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path);
 
 }  // namespace anyorder

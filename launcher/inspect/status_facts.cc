@@ -61,10 +61,8 @@ absl::Duration WallTimeOf(const std::vector<LedgerRecord>& ledger,
 }
 
 std::optional<LastCommit> FindLastCommit(const StatusFacts& facts) {
-  const auto newest =
-      std::find_if(facts.checkpoints.begin(), facts.checkpoints.end(),
-                   [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
-  if (newest == facts.checkpoints.end()) return std::nullopt;
+  const ckpt::CheckpointInfo* const newest = ckpt::NewestOf(facts.checkpoints);
+  if (newest == nullptr) return std::nullopt;
   LastCommit commit{newest->step, newest->num_bytes, absl::ZeroDuration()};
   for (auto record = facts.ledger.rbegin(); record != facts.ledger.rend(); ++record) {
     const auto* written = record->As<ledger::Commit>();

@@ -66,7 +66,8 @@ constexpr int kMaxStartsWithoutCommit = 3;
 
 int64_t NewestCommittedStep(const std::string& run_dir) {
   const auto found = ckpt::ListCheckpoints(run_dir);
-  return found.ok() && !found->empty() ? found->front().step : -1;
+  const ckpt::CheckpointInfo* const newest = found.ok() ? ckpt::NewestOf(*found) : nullptr;
+  return newest == nullptr ? -1 : newest->step;
 }
 
 // Whether starting again may help: not for a bad configuration or bad data.

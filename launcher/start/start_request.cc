@@ -140,10 +140,8 @@ absl::Status CheckFitsCheckpoint(const RunDirectory& paths, RunConfig config,
                                  const data::DatasetIndex& dataset) {
   ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> checkpoints,
                    ckpt::ListCheckpoints(paths.root));
-  const auto newest =
-      std::find_if(checkpoints.begin(), checkpoints.end(),
-                   [](const ckpt::CheckpointInfo& checkpoint) { return checkpoint.opens; });
-  if (newest == checkpoints.end()) return absl::OkStatus();
+  const ckpt::CheckpointInfo* const newest = ckpt::NewestOf(checkpoints);
+  if (newest == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint, ckpt::Checkpoint::Open(newest->directory));
   ASSIGN_OR_RETURN(TrainMetadata saved, ParseMetadata(checkpoint.metadata_json()));
   RETURN_IF_ERROR(AcceptRecordedSchedule(paths.root, config, &saved));

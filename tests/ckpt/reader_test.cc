@@ -4,14 +4,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
@@ -126,9 +131,38 @@ TEST_F(ReaderTest, AMissingFileIsFound) {
   ExpectFallback("is missing");
 }
 
-TEST_F(ReaderTest, ACheckpointUnderAnotherStepsNameIsNotLoaded) {
-  std::filesystem::rename(StepPath(200), StepPath(300));
-  EXPECT_EQ(*FindNewestGood(run_dir(), false), StepPath(100));
+// Whatever somebody put under a name of ours is set aside like any damage, and waited for by
+// nobody.
+TEST_F(ReaderTest, SomethingElseUnderANameIsDamage) {
+  namespace fs = std::filesystem;
+  const std::vector<std::pair<const char*, std::function<void(const std::string&)>>> kinds = {
+      {"a file", [](const std::string& path) { std::ofstream(path) << "junk"; }},
+      {"a directory", [](const std::string& path) { fs::create_directory(path); }},
+      {"a pipe", [](const std::string& path) { ASSERT_EQ(mkfifo(path.c_str(), 0644), 0); }},
+      {"a link to nothing", [](const std::string& path) { fs::create_symlink("gone", path); }},
+      {"a link to itself", [](const std::string& path) { fs::create_symlink(path, path); }},
+      {"a link to a file", [](const std::string& path) { fs::create_symlink("/dev/null", path); }},
+      {"a link to another step",
+       [&](const std::string& path) { fs::create_directory_symlink(StepPath(100), path); }}};
+  // A newer step, and the two kinds of files of the newest one.
+  for (const std::string& name : {StepName(300), StepName(200) + "/" + kManifestName,
+                                  StepName(200) + "/" + RankFileName(1, 2)}) {
+    for (const auto& [kind, make] : kinds) {
+      SCOPED_TRACE(absl::StrCat(kind, " as ", name));
+      const TemporaryDirectory run;
+      fs::copy(CheckpointsPath(run_dir()), CheckpointsPath(run.path()),
+               fs::copy_options::recursive);
+      const std::string path = CheckpointsPath(run.path()) + "/" + name;
+      fs::remove(path);
+      make(path);
+      // Nor is a place in the way where something was set aside before.
+      fs::create_directories(CheckpointPath(run.path(), 300) + ".quarantine/full");
+      const std::string expected = CheckpointPath(run.path(), name == StepName(300) ? 200 : 100);
+      for (const bool quarantine_bad : {false, true})
+        EXPECT_EQ(FindNewestGood(run.path(), quarantine_bad).value_or("none"), expected);
+      EXPECT_TRUE(Checkpoint::Open(StepPath(100))->Verify().ok());
+    }
+  }
 }
 
 TEST_F(ReaderTest, FilesThatTheManifestDoesNotNameAreIgnored) {

@@ -168,7 +168,7 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> ModelFileSystem::OpenForRead(
     const std::string& path) {
   const MutexLock lock(&mutex_);
   ASSIGN_OR_RETURN(const NodePtr node, Find(path));
-  if (node->is_directory) return absl::InvalidArgumentError(path);
+  if (node->is_directory) return absl::DataLossError(path);
   return std::make_unique<File>(this, node);
 }
 
@@ -206,7 +206,8 @@ absl::Status ModelFileSystem::Rename(const std::string& from, const std::string&
 
 absl::Status ModelFileSystem::RemoveFile(const std::string& path) {
   const MutexLock lock(&mutex_);
-  RETURN_IF_ERROR(Find(path).status());
+  ASSIGN_OR_RETURN(const NodePtr node, Find(path));
+  if (node->is_directory) return absl::UnavailableError(path);
   return Enter(path, nullptr);
 }
 

@@ -279,14 +279,16 @@ absl::StatusOr<std::vector<SkippedSteps>> AgreeOnRollbacks(const RunDirectory& p
 
 absl::StatusOr<RunProgress> ReadRunProgress(const RunDirectory& paths) {
   RunProgress progress;
-  ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(paths.root));
+  ASSIGN_OR_RETURN(const auto found, ckpt::ListCheckpoints(paths.root));
   ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(paths));
+  const ckpt::CheckpointInfo* const newest = ckpt::NewestOf(found);
   progress.checkpoint_step =
-      std::max(found.empty() ? -1 : found.front(), Summarize(records).committed_step);
+      std::max(newest == nullptr ? -1 : newest->step, Summarize(records).committed_step);
   progress.has_trained = std::any_of(
       records.begin(), records.end(),
       [](const LedgerRecord& record) { return record.As<ledger::Trained>() != nullptr; });
-  // Steps of a start that was killed are in no record yet.
+  // Steps of a start that was killed are in no record yet; a damaged checkpoint had some.
+  if (!found.empty() && found.front().step > 0) progress.has_trained = true;
   for (const std::string& lines : {paths.metrics, paths.redone}) {
     std::error_code error;
     const auto bytes = std::filesystem::file_size(lines, error);

@@ -238,6 +238,10 @@ TEST_F(ReplacementTest, AScheduleMayNotEndBeforeTheNewestCheckpoint) {
                                        "has trained 10 steps already"));
   now_.train.steps = 10;
   EXPECT_TRUE(std::holds_alternative<ledger::Schedule>(Record()->value()));
+  // Nor is a stray file of a later step's name one.
+  std::filesystem::create_directory(run_ + "/checkpoints");
+  data::WriteFile(run_ + "/checkpoints/step-000009999", "stray");
+  EXPECT_TRUE(Record().ok()) << Record().status();
 }
 
 }  // namespace
