@@ -119,16 +119,6 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
                            wanted >> 20, " MiB; free some space or keep fewer");
 }
 
-absl::Status CommitLog::RefuseCommittedStep(const SaveIdentity& id) {
-  const absl::StatusOr<Checkpoint> existing =
-      Checkpoint::Open(CheckpointPath(run_dir_, id.step), fs_);
-  const absl::Status whole = existing.ok() ? existing->CheckFiles() : existing.status();
-  if (absl::IsNotFound(whole) || absl::IsDataLoss(whole)) return absl::OkStatus();
-  RETURN_IF_ERROR(whole);
-  return AlreadyExists("step ", id.step, " is committed already, as generation ",
-                       existing->generation());
-}
-
 absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& directory,
                                    WriteTimes* times) {
   std::vector<std::unique_ptr<WritableFile>> files;
@@ -157,7 +147,14 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
 }
 
 absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
-  RETURN_IF_ERROR(RefuseCommittedStep(job.id));
+  const absl::StatusOr<Checkpoint> existing =
+      Checkpoint::Open(CheckpointPath(run_dir_, job.id.step), fs_);
+  const absl::Status whole = existing.ok() ? existing->CheckFiles() : existing.status();
+  if (whole.ok()) {
+    return AlreadyExists("step ", job.id.step, " is committed already, as generation ",
+                         existing->generation());
+  }
+  if (!IsDamage(whole)) return whole;
   RETURN_IF_ERROR(CheckSpace(job));
   const std::string directory = TemporaryPath(run_dir_, job.id);
   const absl::Status made = fs_->MakeDirectory(directory);
@@ -225,7 +222,6 @@ absl::Status CommitLog::Commit(const Manifest& manifest,
 absl::Status CommitLog::Publish(const std::string& directory, const SaveIdentity& id,
                                 const std::function<absl::Status()>& fence) {
   const std::string target = CheckpointPath(run_dir_, id.step);
-  RETURN_IF_ERROR(RefuseCommittedStep(id));
   RETURN_IF_ERROR(fence());
   // Whatever has this name by now stays: the rename fails on a directory that is not empty.
   RETURN_IF_ERROR(fs_->Rename(directory, target));
@@ -314,10 +310,8 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
       if (absl::StartsWith(name, kRankFilePrefix) || IsVoteName(name))
         fs_->RemoveFile(JoinPath(directory, name)).IgnoreError();
     }
-    for (const int rank : ranks) {
-      if (has_voted) break;
-      fs_->RemoveFile(JoinPath(directory, RankFileName(rank, id.world_size))).IgnoreError();
-    }
+    for (size_t i = 0; !has_voted && i < ranks.size(); ++i)
+      fs_->RemoveFile(JoinPath(directory, RankFileName(ranks[i], id.world_size))).IgnoreError();
   }
   if (!status.ok()) LogWarning(absl::StrCat("cleaning '", directory, "': ", status.message()));
 }

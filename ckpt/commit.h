@@ -115,7 +115,6 @@ class CommitLog {
  private:
   absl::Status CheckSpace(const SaveJob& job);
   absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
-  absl::Status RefuseCommittedStep(const SaveIdentity& id);
   absl::Status CheckUndecided(const std::string& directory);
   NodeRecords VotesIn(const std::string& directory, int num_nodes) const;
   absl::StatusOr<Manifest> MergeVotesOf(const SaveIdentity& id, const NodeRecords& votes);

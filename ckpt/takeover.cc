@@ -38,11 +38,6 @@ std::multimap<int64_t, std::string, std::greater<>> OldSaves(const std::vector<s
   return saves;
 }
 
-// The save is at fault, not a disk that cannot be read now.
-bool IsIncomplete(const absl::Status& status) {
-  return IsDamage(status) || absl::IsAborted(status);
-}
-
 // Of a step that is read whole before the service listens: one line each few seconds while bytes
 // come, by which the launcher sees that waiting is worth it. Thread-safe.
 class RecoveryLog {
@@ -172,8 +167,9 @@ absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
       RETURN_IF_ERROR(moved);
     }
     const absl::StatusOr<Manifest> voted = ReadVoted(claimed, run_id, generation);
-    if (!voted.ok() && !IsIncomplete(voted.status())) return voted.status();
-    if (!voted.ok()) continue;
+    // Whether the save is at fault, or a disk that cannot be read now.
+    if (absl::IsAborted(voted.status()) || IsDamage(voted.status())) continue;
+    RETURN_IF_ERROR(voted.status());
     RETURN_IF_ERROR(
         WriteFileAtomically(fs_, JoinPath(claimed, kManifestName), SerializeManifest(*voted)));
     const absl::StatusOr<Checkpoint> checkpoint = Checkpoint::Open(claimed, fs_);

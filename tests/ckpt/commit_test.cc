@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,21 +37,116 @@ TEST(CommitTest, CommitNeedsTheVotesOfAllNodes) {
 }
 
 TEST(CommitTest, OneNodeGivingUpAbandonsTheSaveOnAll) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 3);
+  FaultFileSystem fs(&model);
+  const StagedSave save(200, 3);
+  const std::string folder = TemporaryPath(kRunDir, save.id());
+  const auto has = [&](const std::string& name) {
+    return model.OpenForRead(JoinPath(folder, name)).ok();
+  };
+  CommitLog log(&fs, kRunDir, 1);
+  ASSERT_TRUE(VoteOnNodes(&model, save, 0, 3).ok());
+  ASSERT_TRUE(model.RemoveFile(JoinPath(folder, VoteName(2))).ok());
+  log.Abandon(save.id(), 2, {2}, "its disk is full", false);
+  EXPECT_FALSE(has(RankFileName(2, 3)));
+  const absl::Status collected = log.CollectVotes(save.id()).status();
+  EXPECT_TRUE(absl::IsAborted(collected));
+  EXPECT_EQ(collected.message(), "node 2: its disk is full");
+  // The coordinator, which decides, may be committing the files of one that has voted.
+  log.Abandon(save.id(), 1, {1}, "no decision", false);
+  EXPECT_TRUE(has(RankFileName(1, 3)));
+  EXPECT_TRUE(absl::IsUnavailable(log.ReadOutcome(save.id())));
+  EXPECT_TRUE(log.VoteStands(save.id(), 0));
+  fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kRemove || absl::EndsWith(path, ".tmp")) return;
+    EXPECT_TRUE(has(kDecidedAgainstName)) << path << " goes before the record";
+  });
+  log.Abandon(save.id(), 0, {0}, std::string(collected.message()), true);
+  EXPECT_EQ(log.ReadOutcome(save.id()), collected);
+  EXPECT_FALSE(log.VoteStands(save.id(), 0));  // which tells the others to look
+  EXPECT_EQ(model.ListDirectory(folder).value(),
+            (std::vector<std::string>{AbandonedName(1), AbandonedName(2), kDecidedAgainstName}));
+}
+
+// What has all its votes and half its files must not be there for a moment.
+TEST(CommitTest, GivingUpOnOneNodeTakesTheNameAwayBeforeTheFiles) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 1);
+  FaultFileSystem fs(&model);
+  const StagedSave save(200, 1);
+  ASSERT_TRUE(VoteOnNodes(&model, save, 0, 1).ok());
+  fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call == FaultyCall::kRemove && absl::StrContains(path, kRankFilePrefix))
+      model.CrashAt(model.num_operations(), /*reaches_drive=*/true);
+  });
+  CommitLog(&fs, kRunDir, 1).Abandon(save.id(), 0, {0, 1, 2}, "no space", true);
+  model.Restart(CrashMode::kLoseUnsynced, 0);
+  EXPECT_EQ(HalfMade(&model), std::vector<std::string>{TrashName(save.id().generation)});
+}
+
+// Whoever sees a name may rely on all that it vouches for, after a power cut, too.
+TEST(CommitTest, WhatAVoteAManifestAndAStepVouchForIsOnDiskBeforeThem) {
+  for (const std::string& name : {VoteName(0), std::string(kManifestName), StepName(200)}) {
+    ModelFileSystem model;
+    PrepareWithTwoCommits(&model, 1);
+    FaultFileSystem fs(&model);
+    const std::string folder = TemporaryPath(kRunDir, StagedSave(200, 1).id());
+    std::map<std::string, std::string> files;
+    fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+      if (call != FaultyCall::kRename || BaseName(path) != name) return;
+      const auto names = model.ListDirectory(folder).value();
+      for (const std::string& file : names)
+        if (!absl::EndsWith(file, ".tmp")) files[file] = model.Contents(JoinPath(folder, file));
+      model.CrashAt(model.num_operations(), /*reaches_drive=*/false);
+    });
+    EXPECT_FALSE(Save(&fs, 200, 1).ok());
+    model.Restart(CrashMode::kLoseUnsynced, 0);
+    EXPECT_GE(files.size(), 3u);
+    for (const auto& [file, content] : files) {
+      ASSERT_TRUE(model.OpenForRead(JoinPath(folder, file)).ok()) << file << " before " << name;
+      EXPECT_EQ(model.Contents(JoinPath(folder, file)), content) << file << " before " << name;
+    }
+  }
+}
+
+TEST(CommitTest, AnotherNodesCommitIsTheSavesOwnAndDurable) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 3);
   const StagedSave save(200, 3);
   CommitLog log(&fs, kRunDir, 1);
-  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
-  log.Abandon(save.id(), 1, {1}, "rank 1 went away", false);
-  const absl::Status collected = log.CollectVotes(save.id()).status();
-  EXPECT_TRUE(absl::IsAborted(collected));
-  EXPECT_EQ(collected.message(), "node 1: rank 1 went away");
-  // The others learn of it from the coordinator, which decides.
-  EXPECT_TRUE(absl::IsUnavailable(log.ReadOutcome(save.id())));
-  EXPECT_TRUE(log.VoteStands(save.id(), 0));
-  log.Abandon(save.id(), 0, {0}, std::string(collected.message()), true);
-  EXPECT_EQ(log.ReadOutcome(save.id()), collected);
-  EXPECT_FALSE(log.VoteStands(save.id(), 0));  // which tells the others to look
+  ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
+  const std::string folder = TemporaryPath(kRunDir, save.id());
+  const Manifest manifest = log.CollectVotes(save.id()).value();
+  ASSERT_TRUE(
+      WriteFileAtomically(&fs, JoinPath(folder, kManifestName), SerializeManifest(manifest)).ok());
+  // The coordinator stops before its sync.
+  ASSERT_TRUE(fs.Rename(folder, CheckpointPath(kRunDir, 200)).ok());
+  SaveIdentity other = save.id();
+  ++other.generation;
+  EXPECT_TRUE(absl::IsUnavailable(log.ReadOutcome(other)));
+  EXPECT_TRUE(log.ReadOutcome(save.id()).ok());
+  fs.Restart(CrashMode::kLoseUnsynced, 0);
+  EXPECT_EQ(LoadNewest(&fs), 200);
+}
+
+// A node votes and ends between two looks of the coordinator.
+TEST(CommitTest, AVoteBeforeTheEndIsNotMissing) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 3);
+  FaultFileSystem fs(&model);
+  const StagedSave save(200, 3);
+  ASSERT_TRUE(VoteOnNodes(&model, save, 0, 2).ok());
+  CommitLog log(&fs, kRunDir, 1);
+  NodeRecords votes = log.VotesOf(save.id());
+  EXPECT_TRUE(absl::IsUnavailable(log.CollectVotes(save.id(), votes).status()));
+  fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call != FaultyCall::kOpen || BaseName(path) != EndedName(1, 2)) return;
+    ASSERT_TRUE(VoteOnNodes(&model, save, 2, 3).ok());
+    CommitLog(&model, kRunDir, 1).RecordEnd(1, 2, /*is_coordinator=*/false);
+  });
+  EXPECT_EQ(log.EndedWithout(1, votes), std::nullopt);
+  EXPECT_TRUE(log.CollectVotes(save.id(), votes).ok());
 }
 
 TEST(CommitTest, StagedBytesThatChangedInMemoryAreNotCommitted) {
@@ -132,8 +229,10 @@ TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
   EXPECT_EQ(ListCheckpoints(kRunDir, &fs)->size(), 5u);
   ASSERT_TRUE(log.Retire(2, 100, StagedSave(400, 1).id().generation).ok());
   EXPECT_EQ(ListCheckpoints(kRunDir, &fs)->size(), 4u);  // 50 is gone
-  ASSERT_TRUE(log.Retire(1, 200, StagedSave(400, 1).id().generation).ok());
-  EXPECT_EQ(StepsOf(fs), (Steps{400, 300, 200}));  // asked for one, two are kept
+  fs.Overwrite(JoinPath(CheckpointPath(kRunDir, 300), kManifestName), "damaged");
+  ASSERT_TRUE(log.Retire(1, 0, StagedSave(400, 1).id().generation).ok());
+  // Asked for one, two are kept, and what is evidence.
+  EXPECT_EQ(StepsOf(fs), (Steps{400, 300, 200}));
   const absl::StatusOr<std::vector<std::string>> left = fs.ListDirectory("/run/checkpoints");
   EXPECT_EQ(left->size(), 3u);
 }

@@ -9,8 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 #include "tests/ckpt/service_fixture.h"
+#include "tests/testing/fault_file_system.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -103,15 +108,46 @@ TEST_F(LeaseTest, AProcessOfThisMachineThatLivesIsNeverJudgedDead) {
   EXPECT_EQ(IsKnownDead(init), std::filesystem::exists("/proc/1/stat"));
 }
 
-// Whatever it is, it was written before the lease was ours, and must not be renamed over it.
+// Whatever it is, it was written before the lease was ours, and must not be renamed over it. The
+// owner's goes by its name: a network file system may not list it yet.
 TEST_F(LeaseTest, WhatOtherClaimantsLeftIsRemoved) {
-  std::ofstream(directory_.path() + "/LEASE.1.4711.tmp") << "half";
-  std::ofstream(directory_.path() + "/LEASE.9.4711.tmp") << "half";
-  std::ofstream(directory_.path() + "/LEASE.x.tmp") << "not ours";
-  const auto lease = Acquire(Owner(2)).value();
+  class Unlisted final : public WatchedFileSystem {
+   public:
+    Unlisted() : WatchedFileSystem(FileSystem::Posix()) {}
+    absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string&) override {
+      return std::vector<std::string>{"LEASE.1.4711.tmp", "LEASE.9.4711.tmp", "LEASE.x.tmp"};
+    }
+
+   private:
+    absl::Status Around(FileCall&, Operation operation, Answer) override { return operation(); }
+  } fs;
+  const auto first = Acquire(Stranger(1)).value();
+  const std::string renewal = absl::StrCat("LEASE.1.", getpid(), ".tmp");
+  for (const std::string& name : {std::string("LEASE.1.4711.tmp"), std::string("LEASE.9.4711.tmp"),
+                                  std::string("LEASE.x.tmp"), renewal})
+    std::ofstream(directory_.path() + "/" + name) << "half";
+  ASSERT_TRUE(Lease::Acquire(&fs, directory_.path(), Owner(2), kLifetime).ok());
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.1.4711.tmp"));
   EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/LEASE.9.4711.tmp"));
-  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.x.tmp"));
+  EXPECT_FALSE(std::filesystem::exists(directory_.path() + "/" + renewal));
+  EXPECT_TRUE(std::filesystem::exists(directory_.path() + "/LEASE.x.tmp"));  // not ours
+}
+
+// Before its file is there, so that nobody could remove it; and after it was renamed.
+TEST_F(LeaseTest, AClaimThatAnotherOvertookIsRefused) {
+  for (const FaultyCall overtaken_at : {FaultyCall::kCreate, FaultyCall::kList}) {
+    FaultFileSystem fs;
+    std::unique_ptr<Lease> other;
+    fs.set_before_call([&](int64_t, FaultyCall call, const std::string&) {
+      if (call != overtaken_at || other != nullptr) return;
+      other = Acquire(Owner(3), kLifetime, [](const LeaseOwner&) { return true; }).value();
+    });
+    EXPECT_TRUE(absl::IsAlreadyExists(
+        Lease::Acquire(&fs, directory_.path(), Stranger(2), kLifetime).status()));
+    EXPECT_TRUE(other->CheckHeld().ok());
+    other = nullptr;
+    std::filesystem::remove(directory_.path() + "/LEASE");
+  }
 }
 
 TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {

@@ -4,14 +4,20 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "tests/ckpt/staged_save.h"
+#include "tests/testing/fault_file_system.h"
+#include "tests/testing/temporary_directory.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -161,8 +167,23 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
        [&](ModelFileSystem* fs) {
          CommitLog(fs, kRunDir, 1).Abandon(save.id(), 2, {2}, "no decision", false);
        }},
+      {"given up by a coordinator that died before it took the votes away",
+       [&](ModelFileSystem* fs) {
+         ASSERT_TRUE(WriteFileAtomically(fs, JoinPath(folder, kDecidedAgainstName), "late").ok());
+       }},
+      {"under the name of another save",
+       [&](ModelFileSystem* fs) {
+         SaveIdentity other = save.id();
+         ++other.generation;
+         ASSERT_TRUE(fs->Rename(folder, TemporaryPath(kRunDir, other)).ok());
+       }},
       {"older than what is committed",
-       [](ModelFileSystem* fs) { ASSERT_TRUE(Save(fs, 300, 3).ok()); }},
+       [](ModelFileSystem* fs) {
+         const StagedSave newer(300,
+                                3);  // which has not been read back, so that nothing was retired
+         ASSERT_TRUE(VoteOnNodes(fs, newer, 0, 3).ok());
+         ASSERT_TRUE(CommitVoted(fs, newer).ok());
+       }},
   };
   for (const auto& [what, damage] : cases) {
     SCOPED_TRACE(what);
@@ -185,26 +206,107 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
   ASSERT_TRUE(VoteOnNodes(&model, StagedSave(200, 3), 0, 3).ok());
   // Another run, and a start that is not later, do not recover it.
   CommitLog log(&model, kRunDir, 1);
-  EXPECT_FALSE(log.RecoverVoted("other", 2, NotFenced)->has_value());
   EXPECT_FALSE(log.RecoverVoted("test", 1, NotFenced)->has_value());
+  EXPECT_FALSE(log.RecoverVoted("other", 2, NotFenced)->has_value());
   EXPECT_TRUE(absl::IsAborted(
       log.RecoverVoted("test", 2, [] { return absl::AbortedError("taken"); }).status()));
   ASSERT_TRUE(StartAgain(&model, 3).ok());
   EXPECT_EQ(LoadNewest(&model), 200);
+
+  // Whatever call fails, once or for good: the start after it finds what was voted for.
+  for (const bool is_sticky : {false, true}) {
+    bool has_failed = true;
+    for (int64_t index = 0; has_failed; ++index) {
+      ModelFileSystem disk;
+      PrepareWithTwoCommits(&disk, 3);
+      ASSERT_TRUE(VoteOnNodes(&disk, StagedSave(200, 3), 0, 3).ok());
+      FaultFileSystem fs(&disk);
+      fs.BreakCall(index, EIO, is_sticky);
+      StartAgain(&fs, 2).IgnoreError();
+      has_failed = fs.num_faults() > 0;
+      SCOPED_TRACE(absl::StrCat("call ", index, " on ", fs.fault_path()));
+      ASSERT_TRUE(StartAgain(&disk, 3).ok());
+      ASSERT_EQ(LoadNewest(&disk), 200);
+    }
+  }
 }
 
-// After its vote a node must not take its files away: the coordinator may be committing them at
-// this moment.
-TEST(RecoverVotedTest, ANodeThatGivesUpAfterItsVoteLeavesItsFiles) {
+TEST(RecoverVotedTest, TheNewestOfSeveralIsRecovered) {
+  ModelFileSystem fs;
+  PrepareWithTwoCommits(&fs, 1);
+  for (const int64_t step : {200, 400, 300})
+    ASSERT_TRUE(VoteOnNodes(&fs, StagedSave(step, 1), 0, 1).ok());
+  EXPECT_EQ(CommitLog(&fs, kRunDir, 1).RecoverVoted("test", 2, NotFenced)->value().step, 400);
+  ASSERT_TRUE(StartAgain(&fs, 2).ok());
+  EXPECT_EQ(LoadNewest(&fs), 400);
+  EXPECT_TRUE(HalfMade(&fs).empty());
+}
+
+// It gives the save up when all has been read, and finds nothing under the names that it knows.
+TEST(RecoverVotedTest, WhatTheOldServiceDoesIsTooLate) {
+  ModelFileSystem model;
+  PrepareWithTwoCommits(&model, 3);
+  const StagedSave save(200, 3);
+  ASSERT_TRUE(VoteOnNodes(&model, save, 0, 3).ok());
+  FaultFileSystem fs(&model);
+  fs.set_before_call([&](int64_t, FaultyCall call, const std::string& path) {
+    if (call == FaultyCall::kRename && BaseName(path) == StepName(200))
+      CommitLog(&model, kRunDir, 1).Abandon(save.id(), 0, {0}, "late", /*is_coordinator=*/true);
+  });
+  ASSERT_TRUE(StartAgain(&fs, 2).ok());
+  EXPECT_EQ(LoadNewest(&model), 200);
+}
+
+// A start that was only judged dead goes on with what it began.
+TEST(RecoverVotedTest, WhatALaterStartHasClaimedIsItsOwn) {
   ModelFileSystem fs;
   PrepareWithTwoCommits(&fs, 3);
   const StagedSave save(200, 3);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
+  const std::string claimed =
+      JoinPath(CheckpointsPath(kRunDir), ClaimedName(200, save.id().generation, 3));
+  ASSERT_TRUE(fs.Rename(TemporaryPath(kRunDir, save.id()), claimed).ok());
   CommitLog log(&fs, kRunDir, 1);
-  const Manifest manifest = log.CollectVotes(save.id()).value();
-  log.Abandon(save.id(), 1, {1}, "no decision after 5 minutes", /*is_coordinator=*/false);
-  ASSERT_TRUE(log.Commit(manifest, NotFenced).ok());
+  EXPECT_FALSE(log.RecoverVoted("test", 2, NotFenced)->has_value());
+  ASSERT_TRUE(log.RemoveLeftovers(2).ok());
+  ASSERT_TRUE(log.Retire(2, 0, StagedSave(300, 3, 2).id().generation).ok());
+  EXPECT_TRUE(fs.ListDirectory(claimed).ok());
+  ASSERT_TRUE(StartAgain(&fs, 4).ok());
   EXPECT_EQ(LoadNewest(&fs), 200);
+}
+
+// What else may stand under the names of saves and trash: it hides no voted save, and goes; what a
+// link names is not ours.
+TEST(RecoverVotedTest, StrayFilesAndLinksAreNoObstacle) {
+  namespace fs = std::filesystem;
+  const TemporaryDirectory directory;
+  CommitLog log(FileSystem::Posix(), directory.path(), 1);
+  ASSERT_TRUE(log.PrepareRunDirectory().ok());
+  const StagedSave save(200, 1);
+  WriteTimes times;
+  ASSERT_TRUE(log.WriteAndVote(save.JobOf(0), &times).ok());
+  const std::string outside = directory.path() + "/outside";
+  fs::create_directory(outside);
+  std::ofstream(outside + "/mine") << "precious";
+  const std::string parent = CheckpointsPath(directory.path()) + "/";
+  for (const std::string& name :
+       {TrashName(7), RetiredName(8), TemporaryName(StagedSave(300, 1).id())})
+    std::ofstream(parent + name) << "junk";
+  for (const std::string& name :
+       {TrashName(9), RetiredName(10), TemporaryName(StagedSave(400, 1).id())})
+    fs::create_directory_symlink(outside, parent + name);
+  std::ofstream(parent + StepName(500)) << "junk";
+  const auto recovered = log.RecoverVoted("test", 2, NotFenced);
+  ASSERT_TRUE(recovered.ok()) << recovered.status();
+  EXPECT_TRUE(recovered->has_value());
+  const absl::Status tidy = log.RemoveLeftovers(2);
+  EXPECT_TRUE(tidy.ok()) << tidy;
+  EXPECT_EQ(LoadNewest(FileSystem::Posix(), directory.path()), 200);
+  EXPECT_TRUE(fs::exists(outside + "/mine"));
+  for (const auto& entry : fs::directory_iterator(parent))
+    EXPECT_TRUE(ParseStepName(BaseName(entry.path().string())) ||
+                absl::EndsWith(entry.path().string(), ".quarantine"))
+        << entry.path() << " stays";
 }
 
 }  // namespace

@@ -49,6 +49,7 @@ TEST_F(SaveAssemblyTest, IsCompleteWhenTheLastRankStagesAndNotBefore) {
   }
   EXPECT_THAT(Decided(), ElementsAre("200"));
   assembly_.RankGone(0);  // too late to matter
+  EXPECT_FALSE(Begin(1, 200).ok());
   EXPECT_THAT(Decided(), IsEmpty());
 }
 
@@ -69,6 +70,15 @@ TEST_F(SaveAssemblyTest, ARankThatLeftBeforeTheSaveBeganCountsToo) {
   assembly_.RankCame(1);
   EXPECT_TRUE(Begin(0, 300).ok());
   EXPECT_THAT(Decided(), IsEmpty());
+}
+
+TEST_F(SaveAssemblyTest, ARankThatGoesOnLeavesBehindWhatItHasNotStaged) {
+  for (const int rank : {0, 1}) ASSERT_TRUE(Begin(rank, 200).ok());
+  ASSERT_TRUE(Stage(0, 200).ok());
+  ASSERT_TRUE(Begin(0, 300).ok());
+  EXPECT_THAT(Decided(), IsEmpty());
+  ASSERT_TRUE(Begin(1, 300).ok());
+  EXPECT_THAT(Decided(), ElementsAre(HasSubstr("200: rank 1 went on to generation 300")));
 }
 
 TEST_F(SaveAssemblyTest, RanksMustMeanTheSameStep) {
