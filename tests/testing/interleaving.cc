@@ -129,7 +129,7 @@ void Interleaving::RunOrder(std::vector<uint8_t> choices) {
 }
 
 uint64_t Interleaving::State(int actor) const {
-  uint64_t hash = files_.Fingerprint("/");
+  uint64_t hash = MixHash(files_.Fingerprint("/"), setting_.memory());
   for (const auto& one : actors_) hash = MixHash(hash, one->history * 2 + (one->has_ended ? 1 : 0));
   // With a limit on switches it matters who has the turn and how many are left.
   return max_switches_ < 0 ? hash : MixHash(MixHash(hash, actor), num_switches_);
@@ -142,7 +142,8 @@ int Interleaving::Choose(int actor, bool can_stay) {
     is_cut_ = true;
     return actor;
   }
-  if (setting_.check_state && checked_.insert(files_.Fingerprint("/")).second) {
+  if (setting_.check_state &&
+      checked_.insert(MixHash(files_.Fingerprint("/"), setting_.memory())).second) {
     ModelFileSystem copy;
     copy.CopyFrom(files_);
     Fail(setting_.check_state(&copy));

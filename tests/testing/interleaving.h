@@ -2,7 +2,8 @@
 // inside any call of any of them is one of these orders.
 //
 // Programs run as threads, one at a time, and hand over only before file calls. An order is cut off
-// where the files and what every program has seen so far are as in an order that was tried before.
+// where the files, what every program has seen so far and what the judge remembers are as in an
+// order that was tried before.
 // Programs are switched only before calls that another program's calls can change or notice: the
 // rest commute, so that other orders of them differ in nothing. Which calls these are is learned:
 // the search is repeated until it meets no call that it does not know.
@@ -48,6 +49,8 @@ class Interleaving {
 
   struct Setting {
     std::function<void()> begin;  // before each order; the files are those of `start` again
+    // Of all that check and check_state remember of an order.
+    std::function<uint64_t()> memory;
     std::vector<Program> programs;
     // After each call that was carried out. An error: the order breaks an invariant.
     std::function<absl::Status(const FileCall& call, const absl::Status& result)> check;
