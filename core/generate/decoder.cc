@@ -32,28 +32,15 @@ absl::Status CheckFits(const ModelConfig& model, const GenerationForm& form,
                     " (model.max_positions); shorten the prompt or generate fewer");
 }
 
-int64_t Decoder::KeySlots(const Prompt& prompt) const {
-  return static_cast<int64_t>(form_.PromptSlots(prompt.tokens).size()) + prompt.max_tokens +
-         form_.traits().passing_slots;
-}
-
-int64_t Decoder::PositionSpan(const Prompt& prompt) const {
-  return Span(form_.StepSlots(prompt.tokens, prompt.max_tokens - 1, 0));
-}
-
 absl::StatusOr<std::unique_ptr<Decoder>> Decoder::Create(
     const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
     const GenerationForm& form, const std::vector<Prompt>& prompts, kernels::Backend& backend,
     std::function<absl::Status()> before_pass) {
   ANYORDER_CHECK(!prompts.empty()) << "no prompts";
   std::unique_ptr<Decoder> decoder(new Decoder(model, form));
-  const Prompt& first = prompts.front();
-  RETURN_IF_ERROR(CheckFits(model, form, first.tokens, first.max_tokens));
   ASSIGN_OR_RETURN(decoder->network_,
                    SlotNetwork::Create(model, vocab_size, weights,
-                                       {.lanes = first.lanes,
-                                        .key_slots = decoder->KeySlots(first),
-                                        .span = decoder->PositionSpan(first),
+                                       {.lanes = 0,
                                         .looks_ahead = form.traits().prompt_looks_ahead,
                                         .context_slots = form.traits().context_slots,
                                         .before_pass = std::move(before_pass)},
@@ -72,10 +59,11 @@ absl::Status Decoder::Add(const std::vector<Prompt>& prompts) {
         << prompt.lanes << " lanes, " << prompt.max_tokens << " tokens";
     RETURN_IF_ERROR(CheckFits(model_, form_, prompt.tokens, prompt.max_tokens));
     more += prompt.lanes;
-    key_slots = std::max(key_slots, KeySlots(prompt));
-    span = std::max(span, PositionSpan(prompt));
+    key_slots = std::max(key_slots, std::ssize(form_.PromptSlots(prompt.tokens)) +
+                                        prompt.max_tokens + form_.traits().passing_slots);
+    span = std::max(span, Span(form_.StepSlots(prompt.tokens, prompt.max_tokens - 1, 0)));
   }
-  RETURN_IF_ERROR(network_->AddLanes(first + more - network_->lanes(), key_slots, span));
+  RETURN_IF_ERROR(network_->AddLanes(more, key_slots, span));
   const absl::Status status = ReadPrompts(prompts);
   while (!status.ok() && lanes() > first) Remove(lanes() - 1);
   return status;
@@ -121,14 +109,13 @@ absl::Status Decoder::RunPrompts(const std::vector<LanePass>& passes, int64_t fi
     size_t longest = 0;
     size_t end = begin;
     for (; end < passes.size(); ++end) {
-      longest = std::max(longest, passes[end].lasting.size());
-      if (end > begin && (end + 1 - begin) * longest > kMostRows) break;
+      const size_t most = std::max(longest, passes[end].lasting.size());
+      if (end > begin && (end + 1 - begin) * most > kMostRows) break;
+      longest = most;
     }
     const std::vector<LanePass> together(passes.begin() + static_cast<int64_t>(begin),
                                          passes.begin() + static_cast<int64_t>(end));
-    const bool have_slots = std::any_of(together.begin(), together.end(),
-                                        [](const LanePass& pass) { return !pass.lasting.empty(); });
-    if (have_slots) RETURN_IF_ERROR(network_->Run(together, first + static_cast<int64_t>(begin)));
+    if (longest > 0) RETURN_IF_ERROR(network_->Run(together, first + static_cast<int64_t>(begin)));
     begin = end;
   }
   return absl::OkStatus();

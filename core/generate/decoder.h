@@ -66,9 +66,6 @@ class Decoder final : public NextTokens {
   };
 
   Decoder(const ModelConfig& model, const GenerationForm& form) : model_(model), form_(form) {}
-  // The room that the prompt's texts need.
-  int64_t KeySlots(const Prompt& prompt) const;
-  int64_t PositionSpan(const Prompt& prompt) const;
   absl::Status ReadPrompts(const std::vector<Prompt>& prompts);
   absl::Status RunPrompts(const std::vector<LanePass>& passes, int64_t first);
   LanePass Step(const Lane& lane, int32_t newest) const;

@@ -113,10 +113,8 @@ SlotNetwork::SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTens
       vocab_size_(vocab_size),
       weights_(weights),
       options_(options),
-      backend_(backend),
-      place_(static_cast<size_t>(options.lanes)),
-      lasting_(place_.size()) {
-  std::iota(place_.begin(), place_.end(), 0);
+      backend_(backend) {
+  options_.lanes = options_.key_slots = options_.span = 0;  // until AddLanes
 }
 
 absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConfig& model,
@@ -124,26 +122,15 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
                                                                  ConstTensorView weights,
                                                                  const SlotNetworkOptions& options,
                                                                  kernels::Backend& backend) {
-  ANYORDER_CHECK(options.lanes >= 1 && options.key_slots >= 1 && options.span >= 1)
-      << options.lanes << " lanes, " << options.key_slots << " key slots, " << options.span
-      << " positions";
   std::unique_ptr<SlotNetwork> network(
       new SlotNetwork(model, vocab_size, weights, options, backend));
-  RETURN_IF_ERROR(network->CheckSpan(options.span));
+  RETURN_IF_ERROR(network->AddLanes(options.lanes, options.key_slots, options.span));
   ASSIGN_OR_RETURN(const std::vector<kernels::Band> windows, AttentionWindows(network->model_));
   if (windows.empty() && options.context_slots > 0) {
     network->bands_.assign(static_cast<size_t>(model.num_layers * model.num_heads),
                            {static_cast<int32_t>(options.context_slots - 1), -1, 1});
   }
-  if (!options.cached) return network;
-  ASSIGN_OR_RETURN(network->keys_, network->AllocateKeys(options.lanes, options.key_slots));
   return network;
-}
-
-absl::Status SlotNetwork::CheckSpan(int64_t span) const {
-  if (!model_.learned_positions() || span <= model_.max_positions) return absl::OkStatus();
-  return OutOfRange("a text of ", span, " tokens, but the model has learned ", model_.max_positions,
-                    " positions (model.max_positions); shorten the text");
 }
 
 // Every lane has as many rows as the longest, so that one with many kept slots needs room for
@@ -159,7 +146,9 @@ absl::Status SlotNetwork::MoveKeys(int64_t lanes, int64_t key_slots) {
   programs_.clear();  // whose memory this may need
   last_run_ = nullptr;
   if (options_.cached) {
-    ASSIGN_OR_RETURN(KeyStorage larger, AllocateKeys(lanes, key_slots));
+    const BatchShape shape{.batch_size = lanes, .cached_keys = key_slots};
+    ASSIGN_OR_RETURN(KeyStorage larger,
+                     KeyStorage::Allocate({model_, shape, vocab_size_}, backend_));
     for (const int64_t place : place_) {
       const auto count = static_cast<int64_t>(lasting_[place].size());
       larger.Copy(keys_, place, place, 0, count, backend_);
@@ -173,7 +162,12 @@ absl::Status SlotNetwork::MoveKeys(int64_t lanes, int64_t key_slots) {
 }
 
 absl::Status SlotNetwork::AddLanes(int64_t lanes, int64_t key_slots, int64_t span) {
-  RETURN_IF_ERROR(CheckSpan(span));
+  ANYORDER_CHECK(lanes == 0 || (lanes >= 1 && key_slots >= 1 && span >= 1))
+      << lanes << " lanes, " << key_slots << " key slots, " << span << " positions";
+  if (model_.learned_positions() && span > model_.max_positions) {
+    return OutOfRange("a text of ", span, " tokens, but the model has learned ",
+                      model_.max_positions, " positions (model.max_positions); shorten the text");
+  }
   const int64_t most_lanes = std::max(options_.lanes, this->lanes() + lanes);
   const int64_t most_slots = std::max(options_.key_slots, key_slots);
   if (most_lanes > options_.lanes || most_slots > options_.key_slots)
@@ -196,13 +190,6 @@ void SlotNetwork::RemoveLane(int64_t lane) {
     *std::find(place_.begin(), place_.end(), last) = free;
   }
   lasting_.pop_back();
-}
-
-absl::StatusOr<KeyStorage> SlotNetwork::AllocateKeys(int64_t lanes, int64_t key_slots) const {
-  NetworkShape shape{model_, {}, vocab_size_};
-  shape.batch.batch_size = lanes;
-  shape.batch.cached_keys = key_slots;
-  return KeyStorage::Allocate(shape, backend_);
 }
 
 absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePass>& passes,
@@ -231,32 +218,29 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   RETURN_IF_ERROR(MakeRoom(shape.content_rows));
   const std::vector<int64_t> key = {shape.batch_size, first,         shape.content_rows,
                                     shape.query_rows, shape.targets, shape.content_readout ? 1 : 0};
-  const auto [place, is_new] = programs_.try_emplace(key);
-  if (!is_new) return &place->second;
-  if (programs_.size() > kMostPrograms) {
-    programs_.clear();
-    return Find(passes, first);
-  }
+  const auto known = programs_.find(key);
+  if (known != programs_.end()) return &known->second;
+  if (programs_.size() >= kMostPrograms) programs_.clear();
   shape.min_distance = options_.looks_ahead ? 1 - options_.span : 0;
   shape.num_distances = options_.span - shape.min_distance;
   shape.next_positions = model_.paired_positions();
   shape.cached_keys = options_.cached ? options_.key_slots : 0;
-  auto network = InferenceNetwork::Create({model_, shape, vocab_size_}, backend_, LogitRows(shape));
-  if (!network.ok()) {
-    programs_.erase(place);
-    if (!absl::IsResourceExhausted(network.status()) || programs_.empty()) return network.status();
+  const auto create = [&] {
+    return InferenceNetwork::Create({model_, shape, vocab_size_}, backend_, LogitRows(shape));
+  };
+  auto network = create();
+  if (absl::IsResourceExhausted(network.status()) && !programs_.empty()) {
     programs_.clear();  // whose memory this one may have
-    return Find(passes, first);
+    network = create();
   }
-  Program program{.first = first};
-  program.network = std::move(*network);
+  RETURN_IF_ERROR(network.status());
+  Program program{.network = *std::move(network), .first = first};
   program.batch = std::make_unique<Batch>(shape);
   program.batch->bands = bands_;
   std::iota(program.batch->lanes.begin(), program.batch->lanes.end(), 0);
   if (options_.cached) program.cache = keys_.Lanes(first, shape.batch_size);
   int64_t bytes = program.network->activations().bytes();
-  for (const auto& [unused, other] : programs_)
-    if (other.network != nullptr) bytes += other.network->activations().bytes();
+  for (const auto& [unused, other] : programs_) bytes += other.network->activations().bytes();
   if (bytes > kMostProgramBytes) programs_.clear();
   return &(programs_[key] = std::move(program));
 }

@@ -66,11 +66,12 @@ struct LanePass {
 };
 
 struct SlotNetworkOptions {
-  int64_t lanes = 1;  // at first
+  // AddLanes' at first; a network of no lanes needs neither of the others.
+  int64_t lanes = 1;
   // Lasting and passing slots that a lane is expected to have, and those that round its passes up.
   // A lane may have more: then there are larger allocations.
   int64_t key_slots = 0;
-  int64_t span = 0;           // positions are below this, or Reserve's
+  int64_t span = 0;           // positions are below this
   bool looks_ahead = true;    // whether rows may see later positions
   int64_t context_slots = 0;  // GenerationForm::Traits
   // Whether keys are kept. If not, every pass computes all lasting slots again: the same network,
@@ -141,11 +142,9 @@ class SlotNetwork {
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
-  absl::StatusOr<KeyStorage> AllocateKeys(int64_t lanes, int64_t key_slots) const;
   absl::Status MakeRoom(int64_t content_rows);
   // Keys in memory for so many lanes and slots.
   absl::Status MoveKeys(int64_t lanes, int64_t key_slots);
-  absl::Status CheckSpan(int64_t span) const;
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes, int64_t first);
   // Rows of the readout whose logits are made at a time.
   int64_t LogitRows(const BatchShape& shape) const;
@@ -158,7 +157,7 @@ class SlotNetwork {
   ModelConfig model_;
   int64_t vocab_size_;
   ConstTensorView weights_;
-  SlotNetworkOptions options_;
+  SlotNetworkOptions options_;  // lanes, key slots and span: what there is room for
   kernels::Backend& backend_;
   std::vector<kernels::Band> bands_;  // of context_slots, or none
   KeyStorage keys_;                   // of options_.lanes lanes at most

@@ -52,30 +52,24 @@ LanePass BlankReader::MaskedPass(int64_t lane, const std::vector<int32_t>& text,
   const CanvasForm& form = model_.form;
   const auto length = static_cast<int64_t>(text.size());
   // The slot before a part predicts its first blank.
-  const int64_t begin = std::max<int64_t>(0, asked.begin - (form.shifted ? 1 : 0));
+  const int64_t shift = form.shifted ? 1 : 0;
+  const bool has_cache = cache_ != BlockCache::kNone;
+  const int64_t begin = has_cache ? std::max<int64_t>(0, asked.begin - shift) : 0;
   const int64_t end = cache_ == BlockCache::kDual ? asked.end : length;
-  const bool is_kept = cache_ != BlockCache::kNone && part_[lane] == asked.begin;
   LanePass pass;
   const auto add = [&](int64_t from, int64_t to, std::vector<Slot>* slots) {
     for (int64_t i = from; i < to; ++i)
       slots->push_back(text[i] == kBlank ? form.Blank(i, 0) : form.Token(text[i], i, 0));
   };
-  if (cache_ == BlockCache::kNone) {
-    add(0, length, &pass.passing);
-  } else {
-    if (!is_kept) {
-      network_->Keep(lane, 0);
-      add(0, begin, &pass.lasting);
-      add(end, length, &pass.lasting);
-      part_[lane] = asked.begin;
-    }
-    add(begin, end, &pass.passing);
+  if (has_cache && part_[lane] != asked.begin) {
+    network_->Keep(lane, 0);
+    add(0, begin, &pass.lasting);
+    add(end, length, &pass.lasting);
+    part_[lane] = asked.begin;
   }
-  const int64_t first = cache_ == BlockCache::kNone ? 0 : begin;
-  for (const int64_t position : asked.positions) {
-    const int64_t slot = position - (form.shifted ? 1 : 0);
-    pass.reads.push_back(static_cast<int64_t>(pass.lasting.size()) + slot - first);
-  }
+  add(begin, end, &pass.passing);
+  for (const int64_t position : asked.positions)
+    pass.reads.push_back(std::ssize(pass.lasting) + position - shift - begin);
   return pass;
 }
 

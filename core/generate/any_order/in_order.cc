@@ -22,18 +22,17 @@ LanePass NextGroup(const OrderedText& text, int64_t lane, SlotNetwork& network) 
 
 }  // namespace
 
-absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
-                                                      const std::vector<Canvas>& canvases,
-                                                      const WriteOptions& options,
-                                                      TokenListener listener, PassCheck check) {
+absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingTask& task) {
   std::vector<OrderedText> texts;
-  for (const Canvas& canvas : canvases) texts.emplace_back(model.form, canvas, options);
-  const int64_t length = LongestOf(canvases);
+  for (const Canvas& canvas : task.canvases)
+    texts.emplace_back(task.model.form, canvas, task.options);
+  const int32_t end_token = task.model.form.end_token;
+  const int64_t length = LongestOf(task.canvases);
   ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                   OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
-                                       .key_slots = length,
-                                       .span = length,
-                                       .cached = !options.recompute}));
+                   OpenNetwork(task.model, {.lanes = static_cast<int64_t>(texts.size()),
+                                            .key_slots = length,
+                                            .span = length,
+                                            .cached = !task.options.recompute}));
   const auto is_done = [](const OrderedText& text) { return text.is_done(); };
   std::vector<double> logits;
   while (!std::all_of(texts.begin(), texts.end(), is_done)) {
@@ -52,11 +51,11 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
         const TokenDistribution drawn = text.text().Drawn(text.position(i), logits);
         const int32_t token = text.text().DrawToken(drawn, begin, text.position(i));
         const double probability = text.text().Probability(text.position(i), logits, token);
-        listener(static_cast<int64_t>(n),
-                 text.Write(token, LogProbability(logits, token), probability));
+        task.listener(static_cast<int64_t>(n),
+                      text.Write(token, LogProbability(logits, token), probability));
       }
-      if (options.stop_at_end) text.text().StopAtEnd(model.form.end_token);
-      if (!check(static_cast<int64_t>(n), text.is_done())) text.text().Stop(model.form.end_token);
+      if (task.options.stop_at_end) text.text().StopAtEnd(end_token);
+      if (!task.check(static_cast<int64_t>(n), text.is_done())) text.text().Stop(end_token);
     }
   }
   std::vector<WrittenText> written;

@@ -11,23 +11,26 @@
 
 namespace anyorder {
 
+// As WriteBlanks has it. Borrows all.
+struct WritingTask {
+  const WritingModel& model;
+  const std::vector<Canvas>& canvases;
+  const WriteOptions& options;
+  TokenListener listener;
+  PassCheck check;
+};
+
 // Methods that predict all blanks of a part of the text at once and write some of them, by
 // confidence or by chance, until none is left: kLlada, kDream, kMdlm, kThreshold, kBlocks and
 // kResample. Parts: blocks of block_len from the first blank on; of block diffusion the network's
 // own blocks.
-absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
-                                                      const std::vector<Canvas>& canvases,
-                                                      const WriteOptions& options,
-                                                      TokenListener listener, PassCheck check);
+absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingTask& task);
 
 // Methods whose order is fixed first (ordered_text.h): kEso, kGroups and kSequential. Group after
 // group of blanks is predicted from the tokens of the groups before it. With groups of one token
 // each has the model's own distribution given those before it, so that a text has the model's
 // probability in that order.
-absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
-                                                      const std::vector<Canvas>& canvases,
-                                                      const WriteOptions& options,
-                                                      TokenListener listener, PassCheck check);
+absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingTask& task);
 
 // Methods that guess several tokens from one pass and keep those that a second pass, in which each
 // sees those before it, would have drawn as well.
@@ -44,10 +47,6 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingModel& model,
 // (Pannatier et al. 2024, section 3.3). With options.literal as released: options.orders orders are
 // tried, the one that keeps the most guesses wins, and no token is drawn where it ends; both give
 // texts another distribution than the model's.
-absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
-                                                            const std::vector<Canvas>& canvases,
-                                                            const WriteOptions& options,
-                                                            TokenListener listener,
-                                                            PassCheck check);
+absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingTask& task);
 
 }  // namespace anyorder

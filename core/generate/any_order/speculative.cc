@@ -9,6 +9,7 @@
 #include "core/generate/any_order/methods.h"
 #include "core/generate/any_order/open_network.h"
 #include "core/generate/any_order/ordered_text.h"
+#include "core/objective/lane_frame.h"
 
 namespace anyorder {
 namespace {
@@ -25,7 +26,7 @@ class SpeculativeText {
         text_(model.form, canvas, options),
         is_pairs_(model.form.family == CanvasFamily::kPairs) {}
 
-  OrderedText& text() { return text_; }
+  LaneText& text() { return text_.text(); }
   bool is_done() const { return text_.is_done(); }
   // Whether the second pass has something to say about this round.
   bool is_unsure() const { return !is_done() && num_guesses_ > 1; }
@@ -220,20 +221,16 @@ class SpeculativeText {
 
 }  // namespace
 
-absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& model,
-                                                            const std::vector<Canvas>& canvases,
-                                                            const WriteOptions& options,
-                                                            TokenListener listener,
-                                                            PassCheck check) {
+absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingTask& task) {
   std::vector<SpeculativeText> texts;
-  for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
-  const int64_t length = LongestOf(canvases);
+  for (const Canvas& canvas : task.canvases) texts.emplace_back(task.model, canvas, task.options);
+  const int64_t length = LongestOf(task.canvases);
   // The text, and a copy of its newest token for each guess of a network of pairs.
   ASSIGN_OR_RETURN(const std::unique_ptr<SlotNetwork> network,
-                   OpenNetwork(model, {.lanes = static_cast<int64_t>(texts.size()),
-                                       .key_slots = 2 * length,
-                                       .span = length,
-                                       .cached = !options.recompute}));
+                   OpenNetwork(task.model, {.lanes = static_cast<int64_t>(texts.size()),
+                                            .key_slots = 2 * length,
+                                            .span = length,
+                                            .cached = !task.options.recompute}));
   const auto run = [&](auto make, auto take) -> absl::Status {
     std::vector<LanePass> passes;
     for (size_t n = 0; n < texts.size(); ++n)
@@ -249,14 +246,14 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
     RETURN_IF_ERROR(
         run([&](SpeculativeText& text, int64_t lane) { return text.Guess(*network, lane); },
             [&](SpeculativeText& text, int64_t lane) { return text.TakeGuesses(*network, lane); }));
-    for (int64_t order = 0; order < options.orders; ++order) {
+    for (int64_t order = 0; order < task.options.orders; ++order) {
       if (std::none_of(texts.begin(), texts.end(), is_unsure)) break;
       RETURN_IF_ERROR(run(
           [&](SpeculativeText& text, int64_t lane) { return text.Check(*network, lane, order); },
           [&](SpeculativeText& text, int64_t lane) {
             RETURN_IF_ERROR(text.TakeCheck(*network, lane));
             // Another order's slots are others.
-            if (options.orders > 1)
+            if (task.options.orders > 1)
               network->Keep(lane, std::min(network->kept(lane), text.NumSettled()));
             return absl::OkStatus();
           }));
@@ -264,13 +261,13 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingModel& 
     for (size_t n = 0; n < texts.size(); ++n) {
       if (texts[n].is_done()) continue;
       const auto lane = static_cast<int64_t>(n);
-      texts[n].Write([&](const WrittenToken& token) { listener(lane, token); });
+      texts[n].Write([&](const WrittenToken& token) { task.listener(lane, token); });
       network->Keep(lane, std::min(network->kept(lane), texts[n].NumFinal()));
-      if (!check(lane, texts[n].is_done())) texts[n].text().text().Stop(model.form.end_token);
+      if (!task.check(lane, texts[n].is_done())) texts[n].text().Stop(task.model.form.end_token);
     }
   }
   std::vector<WrittenText> written;
-  for (SpeculativeText& text : texts) written.push_back(text.text().text().Finish());
+  for (SpeculativeText& text : texts) written.push_back(text.text().Finish());
   return written;
 }
 

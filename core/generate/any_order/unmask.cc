@@ -294,15 +294,13 @@ absl::Status ProposeTokens(int64_t n, const BlankQuestion& asked, BlankReader& r
 
 }  // namespace
 
-absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
-                                                      const std::vector<Canvas>& canvases,
-                                                      const WriteOptions& options,
-                                                      TokenListener listener, PassCheck check) {
+absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingTask& task) {
+  const WriteOptions& options = task.options;
   std::vector<UnmaskedText> texts;
-  for (const Canvas& canvas : canvases) texts.emplace_back(model, canvas, options);
+  for (const Canvas& canvas : task.canvases) texts.emplace_back(task.model, canvas, options);
   const auto open = [&] {
-    return BlankReader::Create(model, static_cast<int64_t>(texts.size()), LongestOf(canvases),
-                               options.cache, options.recompute);
+    return BlankReader::Create(task.model, static_cast<int64_t>(texts.size()),
+                               LongestOf(task.canvases), options.cache, options.recompute);
   };
   ASSIGN_OR_RETURN(const std::unique_ptr<BlankReader> reader, open());
   std::unique_ptr<BlankReader> unconditional;
@@ -322,8 +320,8 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingModel& model,
       const auto text = static_cast<int64_t>(n);
       RETURN_IF_ERROR(ProposeTokens(text, questions[n], *reader, unconditional.get(),
                                     options.guidance, texts[n]));
-      texts[n].Write([&](const WrittenToken& token) { listener(text, token); });
-      if (!check(text, texts[n].is_done())) texts[n].text().Stop(model.form.end_token);
+      texts[n].Write([&](const WrittenToken& token) { task.listener(text, token); });
+      if (!task.check(text, texts[n].is_done())) texts[n].text().Stop(task.model.form.end_token);
     }
   }
   std::vector<WrittenText> written;

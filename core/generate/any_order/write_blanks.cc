@@ -130,17 +130,14 @@ absl::Status CheckTokens(const Canvas& canvas, int64_t vocab_size, const WriteOp
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<WrittenText>> WriteTogether(const WritingModel& model,
-                                                       const std::vector<Canvas>& canvases,
-                                                       const WriteOptions& options,
-                                                       TokenListener listener, PassCheck check) {
-  switch (options.method) {
+absl::StatusOr<std::vector<WrittenText>> WriteTogether(const WritingTask& task) {
+  switch (task.options.method) {
     case WriteMethod::kEso:
     case WriteMethod::kGroups:
-    case WriteMethod::kSequential: return WriteInOrder(model, canvases, options, listener, check);
+    case WriteMethod::kSequential: return WriteInOrder(task);
     case WriteMethod::kSpeculative:
-    case WriteMethod::kBurst: return WriteSpeculatively(model, canvases, options, listener, check);
-    default: return UnmaskBlanks(model, canvases, options, listener, check);
+    case WriteMethod::kBurst: return WriteSpeculatively(task);
+    default: return UnmaskBlanks(task);
   }
 }
 
@@ -259,9 +256,9 @@ absl::StatusOr<std::vector<WrittenText>> WriteBlanks(const WritingModel& model,
     ASSIGN_OR_RETURN(
         std::vector<WrittenText> texts,
         WriteTogether(
-            model, group, options,
-            [&](int64_t text, const WrittenToken& token) { listener(begin + text, token); },
-            [&](int64_t text, bool is_done) { return check(begin + text, is_done); }));
+            {model, group, options,
+             [&](int64_t text, const WrittenToken& token) { listener(begin + text, token); },
+             [&](int64_t text, bool is_done) { return check(begin + text, is_done); }}));
     std::move(texts.begin(), texts.end(), std::back_inserter(written));
   }
   return written;

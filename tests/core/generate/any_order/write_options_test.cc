@@ -122,7 +122,7 @@ std::vector<std::vector<int64_t>> WriteUnchecked(const CanvasModel& model,
   }
   std::vector<std::vector<int64_t>> written;
   const std::vector<WrittenText> texts =
-      write(*StoredModel(model), canvases, options, NobodyListens, GoesOn).value();
+      write({*StoredModel(model), canvases, options, NobodyListens, GoesOn}).value();
   for (const WrittenText& text : texts) {
     for (const WrittenToken& token : text.written)
       written.push_back(
