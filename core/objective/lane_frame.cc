@@ -1,6 +1,6 @@
 #include "core/objective/lane_frame.h"
 
-#include <algorithm>
+#include <numeric>
 
 #include "core/base/check.h"
 
@@ -9,6 +9,13 @@ namespace anyorder {
 RandomStream LaneDraws(const TextSample& sample) {
   return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                       static_cast<uint64_t>(sample.lane));
+}
+
+std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  Shuffle(random, order.begin(), order.end());
+  return order;
 }
 
 Slot PadSlot(int64_t pos) {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -22,6 +23,15 @@ inline constexpr int32_t kSeesNothing = kMemoryRank - 1;
 
 // The lane's own stream of draws at this step.
 RandomStream LaneDraws(const TextSample& sample);
+// Puts [begin, end) into a random order, each equally probable (Fisher and Yates).
+template <typename Stream, typename Iterator>
+void Shuffle(Stream&& draws, Iterator begin, Iterator end) {
+  for (auto left = end - begin; left > 1; --left)
+    std::iter_swap(begin + (left - 1),
+                   begin + static_cast<int64_t>(draws.Below64(static_cast<uint64_t>(left))));
+}
+// [0, n) in such an order.
+std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
 
 // A key is seen where key <= lim, or within a group; kernels/visibility.h.
 struct Slot {

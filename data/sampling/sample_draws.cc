@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
-#include <utility>
 
 #include "core/base/check.h"
+#include "core/objective/lane_frame.h"
 
 namespace anyorder::data {
 
@@ -154,15 +153,6 @@ TextExtent DrawExtent(const SamplingConfig& config, SampleKind kind, RandomStrea
   return extent;
 }
 
-std::vector<int32_t> DrawPermutation(int64_t size, RandomStream& random) {
-  std::vector<int32_t> permutation(size);
-  std::iota(permutation.begin(), permutation.end(), 0);
-  // Fisher-Yates: position i gets one of the i + 1 values not yet placed after it.
-  for (int64_t i = size - 1; i > 0; --i)
-    std::swap(permutation[i], permutation[random.Below64(i + 1)]);
-  return permutation;
-}
-
 void FillOrder(absl::Span<const int32_t> permutation, absl::Span<int32_t> order) {
   const size_t block_size = permutation.size();
   ANYORDER_CHECK(block_size > 0 && order.size() % block_size == 0)
@@ -181,7 +171,7 @@ std::vector<uint8_t> DrawUnitMask(absl::Span<const uint8_t> word_starts,
   const std::vector<TokenSpan> units = Units(word_starts, functional, spans);
   std::vector<uint8_t> mask(functional.size());
   int64_t left = goal;
-  for (const int32_t index : DrawPermutation(static_cast<int64_t>(units.size()), random)) {
+  for (const int32_t index : DrawOrder(static_cast<int64_t>(units.size()), random)) {
     if (left == 0) break;
     const TokenSpan& unit = units[index];
     if (unit.end - unit.begin > left) continue;
@@ -200,7 +190,7 @@ std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
   int64_t left = goal;
   // A permutation gives the next one of the tokens that are left with equal chance, whatever
   // n-grams took before.
-  for (const int32_t begin : DrawPermutation(size, random)) {
+  for (const int32_t begin : DrawOrder(size, random)) {
     if (left == 0) break;
     if (functional[begin] != 0 || mask[begin] != 0) continue;
     int64_t length = 1;

@@ -74,9 +74,6 @@ TextExtent DrawExtent(const SamplingConfig& config, SampleKind kind, RandomStrea
 
 // Factorisation orders (XLNet, section 2.2; the block permutation of the released data_utils.py).
 
-// A uniformly random permutation of 0..size-1.
-std::vector<int32_t> DrawPermutation(int64_t size, RandomStream& random);
-
 // Ranks of the order.size() positions of one half, in place: blocks of permutation.size() positions
 // come left to right, and every block uses the same permutation: order[j] = block(j) * perm_size +
 // permutation[offset(j)]. REQUIRES order.size() % permutation.size() == 0.

@@ -15,6 +15,7 @@
 #include "core/base/digest.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/objective/lane_frame.h"
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/sample_draws.h"
 
@@ -216,7 +217,7 @@ class LaneSampler : public Sampler {
     const int64_t half_len = config_.reuse_len;
     sample.order.resize(config_.seq_len);
     for (const int64_t half : {0, 1}) {
-      const std::vector<int32_t> permutation = DrawPermutation(config_.perm_size, random);
+      const std::vector<int32_t> permutation = DrawOrder(config_.perm_size, random);
       FillOrder(permutation, absl::MakeSpan(&sample.order[half * half_len], half_len));
     }
   }
@@ -397,7 +398,7 @@ int64_t ExampleSampler::ExampleAt(int64_t turn) const {
   std::vector<int32_t>& order = orders_[epoch];
   if (order.empty()) {
     RandomStream random(seed_, RandomPurpose::kExamples, static_cast<uint64_t>(epoch), 0);
-    order = DrawPermutation(num_examples_, random);
+    order = DrawOrder(num_examples_, random);
   }
   const int64_t example = order[static_cast<size_t>(turn % num_examples_)];
   while (orders_.size() > 2)

@@ -3,26 +3,20 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/objective/lane_frame.h"
 
 namespace anyorder {
-
-void Shuffle(RandomStream draws, std::vector<int64_t>::iterator begin,
-             std::vector<int64_t>::iterator end) {
-  for (auto left = end - begin; left > 1; --left)
-    std::iter_swap(begin + (left - 1),
-                   begin + static_cast<int64_t>(draws.Below64(static_cast<uint64_t>(left))));
-}
 
 OrderedText::OrderedText(const CanvasForm& form, const Canvas& canvas, const WriteOptions& options)
     : form_(form), text_(canvas, options.draw), order_(text_.given()), known_(num_given()) {
   const bool is_eso = form.family == CanvasFamily::kEso;
   order_.insert(order_.end(), text_.blanks().begin(), text_.blanks().end());
-  const RandomStream draws = text_.Draws(RandomPurpose::kWritingOrder, 0, 0);
   // Eso-LM has met given tokens in random order.
   if (is_eso)
     Shuffle(text_.Draws(RandomPurpose::kWritingOrder, 0, 1), order_.begin(),
             order_.begin() + known_);
-  if (is_eso || options.random_order) Shuffle(draws, order_.begin() + known_, order_.end());
+  if (is_eso || options.random_order)
+    Shuffle(text_.Draws(RandomPurpose::kWritingOrder, 0, 0), order_.begin() + known_, order_.end());
   if (is_eso) {
     DrawDiffusionGroups(options);
     return;

@@ -6,16 +6,11 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/base/philox.h"
 #include "core/generate/any_order/lane_text.h"
 #include "core/generate/any_order/write_options.h"
 #include "core/generate/slot_network.h"
 
 namespace anyorder {
-
-// Puts [begin, end) into a random order, each equally probable (Fisher and Yates).
-void Shuffle(RandomStream draws, std::vector<int64_t>::iterator begin,
-             std::vector<int64_t>::iterator end);
 
 // The order: what was given, then the blanks, in groups that are written together. Tokens count
 // from 0 in it.

@@ -183,14 +183,6 @@ double DivisorOf(const MaskedText& text, const AnyOrderConfig& config) {
   return count > 0 ? static_cast<double>(count) : kNoTokens;
 }
 
-std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
-  std::vector<int32_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  for (int64_t i = n - 1; i > 0; --i)
-    std::swap(order[i], order[random.Below64(static_cast<uint64_t>(i + 1))]);
-  return order;
-}
-
 bool AverageIsNll(const AnyOrderConfig& config) {
   return config.loss_weight == LossWeight::kRate && config.loss_divisor != LossDivisor::kMasked &&
          !HasResampling(config);

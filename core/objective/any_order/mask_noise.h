@@ -72,9 +72,6 @@ void WeighByContext(const std::vector<int32_t>& documents, MaskedText& text);
 // any has loss 0, not 0 / 0.
 double DivisorOf(const MaskedText& text, const AnyOrderConfig& config);
 
-// A uniformly random order of [0, n).
-std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
-
 // InvalidArgument with resample_blocks where no mask of a block would do.
 absl::Status CheckResampling(const AnyOrderConfig& config);
 

@@ -17,6 +17,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/objective/lane_frame.h"
 #include "data/sampling/sample_draws.h"
 #include "tests/bench/learning/experiment.h"
 
@@ -61,7 +62,7 @@ struct NeighbourText {
     sample.is_functional.back() = 1;
     sample.input_tokens = sample.tokens;
     RandomStream masks(seed, RandomPurpose::kSpans, step, lane);
-    const std::vector<int32_t> order = data::DrawPermutation(size, masks);
+    const std::vector<int32_t> order = DrawOrder(size, masks);
     for (int64_t i = 0; i < sampling.NumTargets(SampleKind::kMaskedPairs); ++i) {
       sample.is_masked[order[i]] = 1;
       sample.input_tokens[order[i]] = kMaskId;

@@ -23,6 +23,7 @@
 
 #include "core/base/philox.h"
 #include "core/base/status.h"
+#include "core/objective/lane_frame.h"
 #include "data/sampling/sample_draws.h"
 #include "tests/bench/learning/experiment.h"
 
@@ -140,13 +141,12 @@ TextSample PairText::Draw(const SamplingConfig& sampling, uint64_t seed, int64_t
       sample.tokens[slot] = static_cast<int32_t>(kFirstId + first);
       sample.tokens[++slot] = static_cast<int32_t>(kFirstId + firsts + (first + branch) % firsts);
     }
-    const std::vector<int32_t> chosen =
-        data::DrawPermutation(static_cast<int64_t>(names.size()), masks);
+    const std::vector<int32_t> chosen = DrawOrder(static_cast<int64_t>(names.size()), masks);
     for (int64_t i = 0; i < half / (2 * kNamesPerTarget); ++i) {
       sample.is_masked[names[chosen[i]]] = 1;
       sample.is_masked[names[chosen[i]] + 1] = 1;
     }
-    const std::vector<int32_t> order = data::DrawPermutation(half, orders);
+    const std::vector<int32_t> order = DrawOrder(half, orders);
     std::copy(order.begin(), order.end(), sample.order.begin() + begin);
   }
   RandomStream corruption(seed, RandomPurpose::kCorruption, step, lane);

@@ -11,6 +11,7 @@
 #include <string>
 #include <utility>
 
+#include "core/objective/lane_frame.h"
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
@@ -230,7 +231,7 @@ TEST(PermutationTest, BlocksShareOnePermutationAndStayInOrder) {
 TEST(PermutationTest, IsAPermutationOfEverySize) {
   for (int64_t size = 1; size < 70; ++size) {
     RandomStream random(1, RandomPurpose::kPermutation, size, 0);
-    std::vector<int32_t> permutation = DrawPermutation(size, random);
+    std::vector<int32_t> permutation = DrawOrder(size, random);
     std::sort(permutation.begin(), permutation.end());
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(permutation[i], i) << size;
   }
@@ -242,7 +243,7 @@ TEST(PermutationTest, EveryPermutationIsEquallyLikely) {
   for (int draw = 0; draw < kDraws; ++draw) {
     RandomStream random(1, RandomPurpose::kPermutation, draw, 0);
     int code = 0;
-    for (const int32_t value : DrawPermutation(4, random)) code = code * 4 + value;
+    for (const int32_t value : DrawOrder(4, random)) code = code * 4 + value;
     ++counts[code];
   }
   int seen = 0;

@@ -400,17 +400,5 @@ TEST(DrawMasksTest, ARateOfOneMasksAll) {
   EXPECT_EQ(MasksAt(At(2, 3), config, 9, 1).weights, std::vector<float>(9, 1.0f));
 }
 
-TEST(DrawOrderTest, EveryOrderIsAsLikely) {
-  std::vector<int> seen(27, 0);
-  for (int64_t lane = 0; lane < 6000; ++lane) {
-    RandomStream random = LaneDraws(At(lane, 0));
-    const std::vector<int32_t> order = DrawOrder(3, random);
-    ++seen[order[0] * 9 + order[1] * 3 + order[2]];
-  }
-  // 6000 draws of probability 1/6: a standard deviation of 29.
-  EXPECT_EQ(std::count(seen.begin(), seen.end(), 0), 27 - 6);
-  for (const int count : seen) EXPECT_TRUE(count == 0 || std::abs(count - 1000) < 5 * 29) << count;
-}
-
 }  // namespace
 }  // namespace anyorder::testing
