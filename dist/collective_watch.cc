@@ -47,22 +47,6 @@ void CollectiveWatch::SetPhase(absl::string_view phase) {
   if (options_.page != nullptr) options_.page->SetPhase(phase);
 }
 
-void CollectiveWatch::AddProgress(int64_t amount) {
-  if (options_.page != nullptr) options_.page->AddProgress(amount);
-}
-
-void CollectiveWatch::SetTimes(const liveness::RankTimes& times) {
-  if (options_.page != nullptr) options_.page->SetTimes(times);
-}
-
-void CollectiveWatch::Begin(const char* collective) {
-  if (options_.page != nullptr) options_.page->Begin(collective);
-}
-
-void CollectiveWatch::End() {
-  if (options_.page != nullptr) options_.page->End();
-}
-
 void CollectiveWatch::set_probe(std::function<absl::Status()> probe) {
   const MutexLock lock(&mutex_);
   probe_ = std::move(probe);

@@ -42,11 +42,19 @@ class CollectiveWatch {
   // What the program is doing ("step 12, gradients"): appears in reports.
   void SetPhase(absl::string_view phase);
   // In a phase that is long: it goes on.
-  void AddProgress(int64_t amount);
-  void SetTimes(const liveness::RankTimes& times);
+  void AddProgress(int64_t amount) {
+    if (options_.page != nullptr) options_.page->AddProgress(amount);
+  }
+  void SetTimes(const liveness::RankTimes& times) {
+    if (options_.page != nullptr) options_.page->SetTimes(times);
+  }
 
-  void Begin(const char* collective);
-  void End();
+  void Begin(const char* collective) {
+    if (options_.page != nullptr) options_.page->Begin(collective);
+  }
+  void End() {
+    if (options_.page != nullptr) options_.page->End();
+  }
 
   // What the watch's thread asks several times a second, whatever the rank does: whether messages
   // that run without the host are well. An error ends the rank. Null: nobody to ask; returns when

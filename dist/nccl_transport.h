@@ -1,11 +1,12 @@
 // Device memory from GPU to GPU by NCCL, on a stream of its own beside the computation; MPI stays
-// for start-up and control.
+// for start-up and control. And which transport a job gets.
 //
 // With real NCCL only one rank ran, on one GPU (tests/gpu): tests put a library of their own under
 // it (tests/testing/fake_nccl.h).
 
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -41,5 +42,25 @@ absl::Status CheckOneDeviceEach(Communicator& communicator, const std::string& d
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeNcclTransport(
     std::unique_ptr<NcclLibrary> library, Communicator& communicator, kernels::Backend& backend,
     const NcclOptions& options);
+
+enum class TransportKind {
+  kAuto,  // NCCL where each rank has a device of its own and the library is there, else MPI
+  kMpi,   // directly, or through host memory
+  kNccl,  // or an error
+};
+
+struct TransportOptions {
+  TransportKind kind = TransportKind::kAuto;
+  NcclOptions nccl;
+  std::function<absl::StatusOr<std::unique_ptr<NcclLibrary>>()> load_nccl = LoadNcclLibrary;
+};
+
+// Collective; the choice and errors are the same on all ranks. InvalidArgument for NCCL without
+// devices or with shared ones, Unavailable without a library; ResourceExhausted. Communicator,
+// backend and watch are borrowed. Where kAuto does without NCCL though each rank has a device of
+// its own, rank 0 says so.
+absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeTransport(Communicator& communicator,
+                                                               kernels::Backend& backend,
+                                                               const TransportOptions& options);
 
 }  // namespace anyorder::dist

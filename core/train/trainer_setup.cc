@@ -18,7 +18,7 @@
 #include "core/train/state/saved_weights.h"
 #include "core/train/state/training_state.h"
 #include "core/train/trainer.h"
-#include "dist/make_transport.h"
+#include "dist/nccl_transport.h"
 
 namespace anyorder {
 namespace {

@@ -15,7 +15,6 @@
 #include "absl/time/clock.h"
 
 #include "core/base/mutex.h"
-#include "dist/make_transport.h"
 #include "tests/dist/training_run.h"
 #include "tests/testing/deferred_backend.h"
 #include "tests/testing/fake_nccl.h"

@@ -24,7 +24,7 @@
 #include "core/train/run/anomaly_policy.h"
 #include "data/dataset/dataset_index.h"
 #include "dist/gradient_reducer.h"
-#include "dist/make_transport.h"
+#include "dist/nccl_transport.h"
 #include "kernels/backends/make_backend.h"
 
 namespace anyorder {
