@@ -11,7 +11,6 @@
 #include "kernels/attention.h"
 #include "kernels/dropout.h"
 #include "kernels/gemm.h"
-#include "kernels/layernorm.h"
 #include "kernels/losses.h"
 #include "kernels/rows.h"
 

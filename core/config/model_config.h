@@ -22,7 +22,7 @@ enum class Positions { kRelative, kLearned, kLearnedPairs, kRope, kNone };
 enum class Segments { kRelative, kLearned, kNone };
 enum class PositionBias { kNone, kT5, kT5Causal };  // core/network/layers/positions.h
 enum class LayerNormPlace { kPost, kPre };
-enum class Norm { kLayerNorm, kRmsNorm };  // kernels/layernorm.h
+enum class Norm { kLayerNorm, kRmsNorm };  // kernels/rows.h
 enum class FfnResidual { kInput, kNormed };
 enum class RopeScaling { kNone, kLlama3 };  // core/network/layers/positions.h
 enum class SameLength { kOff, kTorch, kTensorFlow };

@@ -1,5 +1,5 @@
 // Residual + dropout + LayerNorm or RMSNorm, both ways, in one pass over the data
-// (kernels/layernorm.h). kRms: RMSNorm; mean and beta are null, and so are their gradients.
+// (kernels/rows.h). kRms: RMSNorm; mean and beta are null, and so are their gradients.
 //
 // A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes
 // over them (forward reads two and writes two matrices, backward reads two and writes two); longer
