@@ -19,7 +19,6 @@
 #include "core/network/tensors/activations.h"
 #include "core/network/tensors/graph_recorder.h"
 #include "core/network/tensors/host_copy.h"
-#include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/layer_tensors.h"
 #include "core/network/tensors/network_shape.h"
 #include "core/network/tensors/step_context.h"

@@ -12,8 +12,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/generate/token_draw.h"
-
 namespace anyorder {
 
 // What a search asks of a model: logits of the next token of several texts at once.
@@ -69,6 +67,11 @@ double LogSumExp(const T* logits, int64_t vocab_size) {
     sum += static_cast<double>(std::exp(logits[token] - largest));
   return static_cast<double>(largest) + std::log(sum);
 }
+
+struct LikelyToken {
+  int32_t token = 0;
+  double log_prob = 0;
+};
 
 // The `count` likeliest tokens, or all V, the likeliest first and the lowest id of equal ones: the
 // model's own log-probabilities, whatever a method may write.

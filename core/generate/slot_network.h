@@ -24,8 +24,8 @@
 
 #include "core/base/tensor.h"
 #include "core/generate/inference_network.h"
-#include "core/network/tensors/key_cache.h"
 #include "core/network/tensors/network_shape.h"
+#include "core/network/tensors/step_context.h"
 #include "core/objective/lane_frame.h"
 #include "kernels/backend.h"
 

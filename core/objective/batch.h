@@ -59,7 +59,7 @@ struct BatchShape {
   int64_t global_rows = 0;
 
   // Not 0: the key slots a lane that a KeyCache holds, K, among them those of the batch's own
-  // content rows (key_cache.h). Then there is neither memory nor a query row that is a key, and
+  // content rows (step_context.h). Then there is neither memory nor a query row that is a key, and
   // nothing is learned.
   int64_t cached_keys = 0;
 

@@ -17,7 +17,7 @@
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
-#include "core/generate/token_draw.h"
+#include "core/generate/sampling.h"
 #include "core/objective/canvas_form.h"
 #include "kernels/backend.h"
 

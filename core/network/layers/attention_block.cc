@@ -6,7 +6,6 @@
 #include "core/network/layers/adapter.h"
 #include "core/network/layers/operations.h"
 #include "core/network/layers/recurrence.h"
-#include "core/network/tensors/key_cache.h"
 
 namespace anyorder {
 
