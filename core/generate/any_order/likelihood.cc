@@ -43,63 +43,64 @@ absl::Status CheckCanScore(const CanvasForm& form, const ScoredText& text) {
       "the first one");
 }
 
-// In-turn reads of texts in the order that OrderedText gives their asked tokens.
+// Scores texts read in turn, in the order that OrderedText gives their asked tokens.
 class InTurn {
  public:
-  // Of at most `lanes` texts at once, each of at most `length` tokens.
-  static absl::StatusOr<InTurn> Create(const WritingModel& model, uint64_t seed, int64_t lanes,
-                                       int64_t length) {
-    InTurn in_turn(model, seed);
-    ASSIGN_OR_RETURN(
-        in_turn.network_,
-        OpenNetwork(model,
-                    {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false}));
-    return in_turn;
-  }
+  InTurn(const WritingModel& model, const ScoreOptions& options)
+      : model_(model), options_(options) {}
 
-  // Each text with the order of its stream. Lanes that are left over stay empty.
-  absl::Status Run(const std::vector<ScoredText>& texts, const std::vector<uint64_t>& streams) {
-    std::vector<LanePass> passes(static_cast<size_t>(network_->lanes()));
-    orders_.clear();
-    for (int64_t lane = 0; lane < network_->lanes(); ++lane) network_->Keep(lane, 0);
+  // For any of `texts`, at most `most` at once.
+  absl::Status Open(const std::vector<ScoredText>& texts, int64_t most) {
+    const int64_t length = LongestOf(texts);
+    const int64_t lanes =
+        LanesOf(model_, std::min(options_.batch, most), length, options_.pass_bytes);
+    ASSIGN_OR_RETURN(
+        network_,
+        OpenNetwork(model_,
+                    {.lanes = lanes, .key_slots = 2 * length, .span = length, .cached = false}));
+    return absl::OkStatus();
+  }
+  int64_t lanes() const { return network_->lanes(); }
+
+  // At most lanes() texts, each with the order of its stream. Lanes that are left over stay empty.
+  absl::StatusOr<std::vector<LogLikelihood>> Score(const std::vector<ScoredText>& texts,
+                                                   const std::vector<uint64_t>& streams) {
+    const WriteOptions in_order{.method = WriteMethod::kSequential,
+                                .draw = {.seed = options_.seed}};
+    std::vector<LanePass> passes(static_cast<size_t>(lanes()));
+    std::vector<OrderedText> orders;
+    for (int64_t lane = 0; lane < lanes(); ++lane) network_->Keep(lane, 0);
     for (size_t n = 0; n < texts.size(); ++n) {
-      orders_.emplace_back(model_.form, BlankAsked(texts[n], streams[n]), order_);
-      const OrderedText& order = orders_.back();
+      const OrderedText& order =
+          orders.emplace_back(model_.form, BlankAsked(texts[n], streams[n]), in_order);
       std::vector<int32_t> tokens;
       for (int64_t i = order.known(); i < order.size(); ++i)
         tokens.push_back(texts[n].tokens[order.position(i)]);
       order.AddKnown(0, order.size(), tokens, &passes[n]);
       order.AskInTurn(order.known(), order.size(), &passes[n]);
     }
-    return network_->Run(passes);
-  }
-
-  // Of text n of the last Run.
-  absl::StatusOr<LogLikelihood> Read(const ScoredText& text, size_t n) {
-    const OrderedText& order = orders_[n];
-    LogLikelihood score{.is_greedy = true};
+    RETURN_IF_ERROR(network_->Run(passes));
+    std::vector<LogLikelihood> scores;
     std::vector<double> logits;
-    for (int64_t i = order.known(); i < order.size(); ++i) {
-      RETURN_IF_ERROR(network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
-      const int32_t token = text.tokens[order.position(i)];
-      score.token_log_probs.push_back(LogProbability(logits, token));
-      score.token_likeliest.push_back(
-          LikeliestTokens(logits.data(), std::ssize(logits), text.likeliest));
-      score.log_prob += score.token_log_probs.back();
-      score.is_greedy &= order.text().Plain(order.position(i), logits).Likeliest() == token;
+    for (size_t n = 0; n < texts.size(); ++n) {
+      const OrderedText& order = orders[n];
+      LogLikelihood& score = scores.emplace_back(LogLikelihood{.is_greedy = true});
+      for (int64_t i = order.known(); i < order.size(); ++i) {
+        RETURN_IF_ERROR(network_->ReadRow(static_cast<int64_t>(n), i - order.known(), &logits));
+        const int32_t token = texts[n].tokens[order.position(i)];
+        score.token_log_probs.push_back(LogProbability(logits, token));
+        score.token_likeliest.push_back(
+            LikeliestTokens(logits.data(), std::ssize(logits), texts[n].likeliest));
+        score.log_prob += score.token_log_probs.back();
+        score.is_greedy &= order.text().Plain(order.position(i), logits).Likeliest() == token;
+      }
     }
-    return score;
+    return scores;
   }
 
  private:
-  InTurn(const WritingModel& model, uint64_t seed) : model_(model) {
-    order_.method = WriteMethod::kSequential;
-    order_.draw.seed = seed;
-  }
-
   const WritingModel& model_;
-  WriteOptions order_;
-  std::vector<OrderedText> orders_;  // of the last Run
+  const ScoreOptions& options_;
   std::unique_ptr<SlotNetwork> network_;
 };
 
@@ -107,17 +108,14 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreInTurn(const WritingModel& model
                                                        const std::vector<ScoredText>& texts,
                                                        const ScoreOptions& options) {
   const auto count = static_cast<int64_t>(texts.size());
-  const int64_t length = LongestOf(texts);
-  const int64_t lanes = LanesOf(model, std::min(options.batch, count), length, options.pass_bytes);
-  ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
+  InTurn in_turn(model, options);
+  RETURN_IF_ERROR(in_turn.Open(texts, count));
   std::vector<LogLikelihood> scores;
-  for (int64_t begin = 0; begin < count; begin += lanes) {
+  for (int64_t begin = 0; begin < count; begin += in_turn.lanes()) {
     const std::vector<ScoredText> group(texts.begin() + begin,
-                                        texts.begin() + std::min(count, begin + lanes));
-    RETURN_IF_ERROR(in_turn.Run(group, std::vector<uint64_t>(group.size(), 0)));
-    for (size_t n = 0; n < group.size(); ++n) {
-      ASSIGN_OR_RETURN(scores.emplace_back(), in_turn.Read(group[n], n));
-    }
+                                        texts.begin() + std::min(count, begin + in_turn.lanes()));
+    ASSIGN_OR_RETURN(const auto some, in_turn.Score(group, std::vector<uint64_t>(group.size(), 0)));
+    scores.insert(scores.end(), some.begin(), some.end());
   }
   return scores;
 }
@@ -139,23 +137,19 @@ void SetMean(const std::vector<double>& samples, LogLikelihood* score) {
 absl::StatusOr<std::vector<LogLikelihood>> ScoreByOrders(const WritingModel& model,
                                                          const std::vector<ScoredText>& texts,
                                                          const ScoreOptions& options) {
-  const int64_t length = LongestOf(texts);
-  const int64_t lanes =
-      LanesOf(model, std::min(options.batch, options.samples), length, options.pass_bytes);
-  ASSIGN_OR_RETURN(InTurn in_turn, InTurn::Create(model, options.seed, lanes, length));
+  InTurn in_turn(model, options);
+  RETURN_IF_ERROR(in_turn.Open(texts, options.samples));
   std::vector<LogLikelihood> scores;
   for (const ScoredText& text : texts) {
     std::vector<double> samples;
     while (static_cast<int64_t>(samples.size()) < options.samples) {
       const int64_t left = options.samples - static_cast<int64_t>(samples.size());
-      const std::vector<ScoredText> group(static_cast<size_t>(std::min(lanes, left)), text);
+      const std::vector<ScoredText> group(static_cast<size_t>(std::min(in_turn.lanes(), left)),
+                                          text);
       std::vector<uint64_t> streams(group.size());
       std::iota(streams.begin(), streams.end(), samples.size());
-      RETURN_IF_ERROR(in_turn.Run(group, streams));
-      for (size_t n = 0; n < group.size(); ++n) {
-        ASSIGN_OR_RETURN(const LogLikelihood sample, in_turn.Read(text, n));
-        samples.push_back(sample.log_prob);
-      }
+      ASSIGN_OR_RETURN(const auto scored, in_turn.Score(group, streams));
+      for (const LogLikelihood& sample : scored) samples.push_back(sample.log_prob);
     }
     SetMean(samples, &scores.emplace_back());
   }
