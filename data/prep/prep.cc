@@ -123,11 +123,6 @@ std::map<std::string, uint64_t> Counts(const UnitCounts& totals) {
   return counts;
 }
 
-// None if there is one to train.
-absl::StatusOr<std::optional<DatasetVocabulary>> ReadGiven(const PrepOptions& options) {
-  return ReadGivenVocabulary(options.vocab, options.tokenizer, options.declared);
-}
-
 InputSearch SearchOf(const PrepOptions& options) {
   return {InputUse::kText, options.text.read.text_field, options.max_window};
 }
@@ -140,7 +135,8 @@ class Preparation {
   absl::StatusOr<PrepSummary> Run() {
     const ProgressLine total("", 0, true);
     RETURN_IF_ERROR(Validate(options_));
-    ASSIGN_OR_RETURN(given_, ReadGiven(options_));
+    ASSIGN_OR_RETURN(given_,
+                     ReadGivenVocabulary(options_.vocab, options_.tokenizer, options_.declared));
     vocabulary_.cleaning = options_.declared.CleaningOr({});
     if (given_) vocabulary_ = *given_;
     options_.text.read.cleaning = vocabulary_.cleaning;
@@ -309,7 +305,7 @@ class Preparation {
     std::string model;
     if (staging_->Exists(staging_->ModelPath())) {
       ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath(), kMaxTextBytes));
-    } else if (options_.part == PrepPart::kSlice || options_.part == PrepPart::kMerge) {
+    } else if (IsPlanned()) {
       return FailedPrecondition("the plan in '", staging_->folder(),
                                 "' has no vocabulary yet; run --plan to its end");
     } else {
@@ -560,7 +556,7 @@ class Preparation {
 
 absl::Status CheckPrep(const PrepOptions& options) {
   RETURN_IF_ERROR(Validate(options));
-  RETURN_IF_ERROR(ReadGiven(options).status());
+  RETURN_IF_ERROR(ReadGivenVocabulary(options.vocab, options.tokenizer, options.declared).status());
   RETURN_IF_ERROR(FindInputFiles(options.inputs, SearchOf(options)).status());
   return Staging::Check(options.output);
 }

@@ -307,7 +307,7 @@ std::string SerializeScan(const ScannedFile& scan) {
 ScannedFile ParseScan(const std::string& bytes) {
   const auto root = TryParseJson<Json>(bytes);
   ANYORDER_CHECK(root.is_object()) << "a worker's scan is not JSON: " << bytes.substr(0, 80);
-  ScannedFile scan{.digest = root["digest"], .text_bytes = root["text_bytes"], .units = {}};
+  ScannedFile scan{.digest = root["digest"], .text_bytes = root["text_bytes"]};
   for (const Json& unit : root["units"]) {
     scan.units.push_back({.begin = unit[0],
                           .end = unit[1],

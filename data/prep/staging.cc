@@ -122,9 +122,8 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   staging.made_output_ = !fs::exists(output, error);
   fs::create_directories(staging.OutFolder(), error);
   if (error) return ErrnoStatus("create", staging.folder_, error.value());
-  ASSIGN_OR_RETURN(UniqueFd lock,
+  ASSIGN_OR_RETURN(staging.locks_.emplace_back(),
                    TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
-  staging.locks_.push_back(std::move(lock));
   // Again, now that nobody else can be at work.
   RETURN_IF_ERROR(Check(output));
   staging.has_plan_ = staging.Exists(staging.PlanPath());

@@ -307,8 +307,7 @@ absl::Status UnitWriter::EndUnit(const Digest128& key, const UnitCounts& counts)
                 .counts = counts,
                 .table_bytes = table_.size(),
                 .unit_bytes = static_cast<uint64_t>(unit_begin_ - begin),
-                .magic = kMagic,
-                .digest = {}};
+                .magic = kMagic};
   const absl::string_view bytes(reinterpret_cast<const char*>(&footer), sizeof footer);
   RETURN_IF_ERROR(Append(bytes.substr(0, offsetof(Footer, digest))));
   footer.digest = std::exchange(digest_, StreamingDigest()).Value();

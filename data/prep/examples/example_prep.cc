@@ -117,12 +117,7 @@ class ExamplePreparation {
   absl::Status LoadKnownClasses() {
     if (!options_.task.empty()) {
       ASSIGN_OR_RETURN(official_, FindOfficialTask(options_.task));
-      known_ = ExamplesEntry{.table = {},
-                             .task = official_->kind,
-                             .num_examples = 0,
-                             .num_parts = 0,
-                             .classes = official_->classes,
-                             .origins = {}};
+      known_ = ExamplesEntry{.task = official_->kind, .classes = official_->classes};
     }
     if (options_.labels_from.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(CheckIsDataset("--labels-from", options_.labels_from));
@@ -455,12 +450,10 @@ class ExamplePreparation {
     ASSIGN_OR_RETURN(DatasetIndex index, StartDataset(folder, vocabulary_, options_.shard_tokens,
                                                       corpus_.Value().Hex()));
     ShardWriter shards(folder, std::move(index), vocabulary_.is_start_piece);
-    ExamplesEntry entry{.table = {},
-                        .task = summary_.task,
+    ExamplesEntry entry{.task = summary_.task,
                         .num_examples = examples_.size(),
                         .num_parts = num_parts_,
-                        .classes = summary_.classes,
-                        .origins = {}};
+                        .classes = summary_.classes};
     std::string begins, firsts, lengths, labels, optional;
     uint64_t at = 0;
     uint64_t part = 0;

@@ -151,8 +151,7 @@ class ExampleParser {
 
   absl::Status ReadText(const Json& field, const std::string& name, WrittenExample& example) {
     const bool verbatim = options_.verbatim && example.task == ExampleTask::kGeneration;
-    ASSIGN_OR_RETURN(std::string text, TextOf(field, name, verbatim));
-    example.parts.push_back(std::move(text));
+    ASSIGN_OR_RETURN(example.parts.emplace_back(), TextOf(field, name, verbatim));
     return absl::OkStatus();
   }
 
@@ -383,8 +382,8 @@ class ExampleParser {
                       " words; give each word its tag");
     }
     for (size_t i = 0; i < tags.size(); ++i) {
-      ASSIGN_OR_RETURN(std::string tag, ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
-      example.tags.push_back(std::move(tag));
+      ASSIGN_OR_RETURN(example.tags.emplace_back(),
+                       ClassName(tags[i], absl::StrCat(name, "[", i, "]")));
     }
     return absl::OkStatus();
   }
@@ -563,16 +562,14 @@ absl::StatusOr<std::string> ExampleCleaning::Clean(std::string_view text,
 
 absl::Status ExampleCleaning::AddText(std::string_view text, const std::string& name,
                                       WrittenExample& example) const {
-  ASSIGN_OR_RETURN(std::string cleaned, Clean(text, name));
-  example.parts.push_back(std::move(cleaned));
+  ASSIGN_OR_RETURN(example.parts.emplace_back(), Clean(text, name));
   return absl::OkStatus();
 }
 
 absl::Status ExampleCleaning::AddPassage(std::string_view text, const std::string& name,
                                          WrittenExample& example) const {
   ASSIGN_OR_RETURN(example.passage, WithoutNul(text, name, kMaxPassageBytes, invalid_utf8));
-  ASSIGN_OR_RETURN(std::string cleaned, CleanWhole(example.passage, name, *this));
-  example.parts.push_back(std::move(cleaned));
+  ASSIGN_OR_RETURN(example.parts.emplace_back(), CleanWhole(example.passage, name, *this));
   return absl::OkStatus();
 }
 

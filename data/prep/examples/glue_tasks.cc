@@ -274,8 +274,7 @@ OfficialTask GlueTask(const char* name, const char* sent_as, const char* descrip
                     .has_matched_files = absl::StrContains(input, "mismatched"),
                     .submission = SubmissionForm::kGlue,
                     .submission_name = sent_as,
-                    .row_task = files.row_task,
-                    .read = {}};
+                    .row_task = files.row_task};
   if (files.right != nullptr) task.classes.clear();
   task.read = [files = std::move(files)](OfficialReading& reading) {
     return ReadGlue(files, reading);
@@ -311,8 +310,7 @@ std::vector<OfficialTask> SimilarityTasks() {
       GlueTask("stsb", "STS-B", "STS-B, similarity as a score from 0 to 5", kSplits,
                ExampleTask::kSimilarity,
                {.forms = {{absl::StrCat(kStsbTexts, "\tscore"), sentences, "score", "index"},
-                          {kStsbTexts, sentences, nullptr, "index"}},
-                .labels = {}}),
+                          {kStsbTexts, sentences, nullptr, "index"}}}),
       GlueTask("qqp", "QQP", "questions of Quora that are duplicates", kSplits,
                ExampleTask::kSimilarity,
                {.forms = {{"id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate", questions,
