@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -65,8 +64,7 @@ ShardedOptimizer::~ShardedOptimizer() {
 }
 
 absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
-  ASSIGN_OR_RETURN(std::unique_ptr<kernels::Buffer> buffer, backend_.Allocate(bytes));
-  memory_.push_back(std::move(buffer));
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.Allocate(bytes));
   return memory_.back()->data();
 }
 
