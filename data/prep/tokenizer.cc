@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
@@ -14,38 +15,27 @@
 namespace anyorder::data {
 namespace {
 
-struct SpecialPiece {
-  const char* piece;
-  int32_t VocabIds::*id;
-};
-
-constexpr SpecialPiece kSpecialPieces[] = {
-    {"<unk>", &VocabIds::unk},   {"<s>", &VocabIds::bos},   {"</s>", &VocabIds::eos},
-    {"<cls>", &VocabIds::cls},   {"<sep>", &VocabIds::sep}, {"<pad>", &VocabIds::pad},
-    {"<mask>", &VocabIds::mask}, {"<eod>", &VocabIds::eod}, {"<eop>", &VocabIds::eop},
-};
-
-// Adds to `faults` what is wrong with `special` in the model, of pieces or of units: words or
-// characters.
-void CheckSpecialPiece(const SentencePieceBridge& bridge, bool has_units,
-                       const SpecialPiece& special, std::vector<std::string>& faults) {
-  const int32_t expected = kXlnetVocabIds.*special.id;
-  const int32_t found = bridge.FindPiece(special.piece);
+// Adds to `faults` what is wrong with special piece `id` in the model, of pieces or of units: words
+// or characters.
+void CheckSpecialPiece(const SentencePieceBridge& bridge, bool has_units, const std::string& piece,
+                       int32_t VocabIds::*id, std::vector<std::string>& faults) {
+  const int32_t expected = kXlnetVocabIds.*id;
+  const int32_t found = bridge.FindPiece(piece);
   if (found != expected) {
     const std::string where = found < 0 ? "is missing" : absl::StrCat("has id ", found);
-    faults.push_back(absl::StrCat(special.piece, " ", where, ", not ", expected));
+    faults.push_back(absl::StrCat(piece, " ", where, ", not ", expected));
     return;
   }
-  if (special.id == &VocabIds::unk) {
+  if (id == &VocabIds::unk) {
     if (bridge.piece(found).kind != PieceKind::kUnknown)
       faults.push_back("<unk> is not the unknown piece");
-  } else if (special.id == &VocabIds::eop && !has_units) {
+  } else if (id == &VocabIds::eop && !has_units) {
     // <eop> must come out of text as one id, glued to what precedes it.
     std::vector<int32_t> ids;
     if (!bridge.Encode("a<eop>", ids).empty() || ids.empty() || ids.back() != found)
       faults.push_back("<eop> is not a user-defined piece");
   } else if (bridge.piece(found).kind != PieceKind::kControl) {
-    faults.push_back(absl::StrCat(special.piece, " is not a control piece, text could produce it"));
+    faults.push_back(absl::StrCat(piece, " is not a control piece, text could produce it"));
   }
 }
 
@@ -60,6 +50,11 @@ uint64_t NumberAfter(const std::string& error, std::string_view words) {
 }
 
 }  // namespace
+
+std::string SpecialPiece(const std::string& field) {
+  if (field == "bos") return "<s>";
+  return field == "eos" ? "</s>" : "<" + field + ">";
+}
 
 bool IsStartPiece(std::string_view piece) {
   constexpr std::string_view kMarks = "!\"#$%&()*+,-./:;?@[\\]^_`{|}~";
@@ -81,10 +76,9 @@ absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::s
   const bool has_units = type == ModelType::kWords || type == ModelType::kCharacters;
   tokenizer.segmentation_ = has_units ? Segmentation::kSplitUnknown : Segmentation::kDigitComma;
   std::vector<std::string> faults;
-  for (const SpecialPiece& special : kSpecialPieces) {
-    CheckSpecialPiece(*tokenizer.bridge_, has_units, special, faults);
-    tokenizer.vocab_ids_.*special.id = kXlnetVocabIds.*special.id;
-  }
+  for (const auto& [field, id] : kVocabIdFields)
+    CheckSpecialPiece(*tokenizer.bridge_, has_units, SpecialPiece(field), id, faults);
+  tokenizer.vocab_ids_ = kXlnetVocabIds;
   if (!faults.empty()) {
     return FailedPrecondition(
         "'", name, "' does not have XLNet's special pieces: ", absl::StrJoin(faults, "; "), "; ",
@@ -109,40 +103,20 @@ absl::Status Tokenizer::Encode(std::string_view line, std::vector<int32_t>& ids,
 
 namespace {
 
-// The special pieces are no words and no characters.
-constexpr uint64_t kNumSpecial = std::size(kSpecialPieces);
-
-// Calls count(unit) for each word, or each code point and each run of spaces, of a cleaned line as
-// SentencePiece will cut it.
-template <typename Count>
-void ForEachUnit(std::string_view line, VocabType type, const Count& count) {
-  for (size_t begin = 0; begin < line.size();) {
-    if (line[begin] == ' ') {
-      ++begin;
-      continue;
-    }
-    const size_t end = std::min(line.find(' ', begin), line.size());
-    if (type == VocabType::kWords) {
-      count(line.substr(begin, end - begin));
-    } else {
-      count(std::string_view(" "));
-      for (size_t at = begin; at < end;) {
-        size_t next = at + 1;
-        while (next < end && (static_cast<unsigned char>(line[next]) & 0xC0) == 0x80) ++next;
-        count(line.substr(at, next - at));
-        at = next;
-      }
-    }
-    begin = end;
-  }
-}
-
-// How many words or characters occur `training.min_count` times.
+// How many words, or code points and runs of spaces, occur `training.min_count` times: what
+// SentencePiece will cut cleaned lines into.
 uint64_t CountFrequent(const VocabTraining& training, const std::vector<std::string>& sentences) {
   std::unordered_map<std::string, uint64_t> counts;
   for (const std::string& sentence : sentences) {
-    ForEachUnit(sentence, training.type,
-                [&](std::string_view unit) { ++counts[std::string(unit)]; });
+    for (const absl::string_view word : absl::StrSplit(sentence, ' ', absl::SkipEmpty())) {
+      ++counts[training.type == VocabType::kWords ? std::string(word) : " "];
+      if (training.type == VocabType::kWords) continue;
+      for (size_t at = 0, next = 1; at < word.size(); at = next++) {
+        while (next < word.size() && (static_cast<unsigned char>(word[next]) & 0xC0) == 0x80)
+          ++next;
+        ++counts[std::string(word.substr(at, next - at))];
+      }
+    }
   }
   return static_cast<uint64_t>(std::count_if(counts.begin(), counts.end(), [&](const auto& entry) {
     return entry.second >= training.min_count;
@@ -160,7 +134,7 @@ absl::StatusOr<std::string> TrainUnits(const VocabTraining& training,
   std::string model;
   const bool has_words = training.type == VocabType::kWords;
   const std::string error = TrainSentencePiece(
-      has_words ? "word" : "char", std::min(training.size, kNumSpecial + frequent),
+      has_words ? "word" : "char", std::min(training.size, std::size(kVocabIdFields) + frequent),
       /*takes_fewer=*/true, has_words ? CleanMode::kXlnet : training.clean, sentences, model);
   if (error.empty()) return model;
   return FailedPrecondition("SentencePiece could not train a vocabulary of ", unit, "s: ", error);

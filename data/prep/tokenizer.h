@@ -20,6 +20,9 @@ namespace anyorder::data {
 inline constexpr VocabIds kXlnetVocabIds{
     .unk = 0, .bos = 1, .eos = 2, .cls = 3, .sep = 4, .pad = 5, .mask = 6, .eod = 7, .eop = 8};
 
+// What the special piece of one of kVocabIdFields is called in that vocabulary.
+std::string SpecialPiece(const std::string& field);
+
 // Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed
 // list of punctuation marks (FORMAT.md, "start piece").
 bool IsStartPiece(std::string_view piece);

@@ -5,6 +5,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
@@ -132,12 +133,9 @@ Cleaning RecordedCleaning(const fs::path& path, const std::string& bytes, bool h
 VocabIds UsualPieces(const SentencePieceBridge& bridge) {
   VocabIds ids;
   for (const auto& [field, member] : kVocabIdFields) {
-    if (member == &VocabIds::bos) ids.bos = bridge.FindPiece("<s>");
-    if (member == &VocabIds::eos) ids.eos = bridge.FindPiece("</s>");
-    const std::string name(field);
-    std::string capitals = name;
-    for (char& letter : capitals) letter = static_cast<char>(letter - 'a' + 'A');
-    for (const std::string& piece : {"<" + name + ">", "[" + capitals + "]"})
+    const std::string usual = SpecialPiece(field);
+    const std::string capitals = absl::AsciiStrToUpper(field);
+    for (const std::string& piece : {usual, absl::StrCat("<", field, ">"), "[" + capitals + "]"})
       if (ids.*member < 0) ids.*member = bridge.FindPiece(piece);
   }
   return ids;
@@ -304,7 +302,6 @@ DatasetVocabulary VocabularyOf(const Tokenizer& tokenizer, std::string model, st
   return {.file = kTokenizerFile,
           .bytes = std::move(model),
           .path = std::move(path),
-          .declared = "",
           .cleaning = declared.CleaningOr(recorded),
           .size = tokenizer.vocab_size(),
           .ids = tokenizer.vocab_ids(),

@@ -105,11 +105,10 @@ class LaneSampler : public Sampler {
   }
 
   absl::Status FillContiguous(const LaneText& lane, int64_t begin, TextSample& sample) const {
-    std::vector<int32_t> tokens(config_.seq_len + 1);
-    RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, tokens.data()));
-    sample.next_tokens.assign(tokens.begin() + 1, tokens.end());
-    tokens.pop_back();
-    sample.tokens = std::move(tokens);
+    sample.tokens.resize(config_.seq_len + 1);
+    RETURN_IF_ERROR(lane.ReadTokens(begin, begin + config_.seq_len + 1, sample.tokens.data()));
+    sample.next_tokens.assign(sample.tokens.begin() + 1, sample.tokens.end());
+    sample.tokens.pop_back();
     sample.word_starts.resize(config_.seq_len);
     RETURN_IF_ERROR(lane.ReadWordStarts(begin, begin + config_.seq_len, sample.word_starts.data()));
     return absl::OkStatus();
