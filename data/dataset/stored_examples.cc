@@ -76,6 +76,9 @@ uint64_t StoredExamples::FirstPart(int64_t example) const {
   return At<uint64_t>(first_parts_, static_cast<uint64_t>(example));
 }
 
+uint64_t StoredExamples::EndOf(uint64_t part) const {
+  return At<uint64_t>(part_begins_, part) + At<uint32_t>(part_lengths_, part);
+}
 int64_t StoredExamples::LengthOf(uint64_t part) const { return At<uint32_t>(part_lengths_, part); }
 
 int32_t StoredExamples::LabelOf(int64_t example) const {
@@ -135,9 +138,7 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
   for (uint64_t part = first; part < end; ++part) {
     const auto begin = At<uint64_t>(part_begins_, part);
     const uint64_t length = At<uint32_t>(part_lengths_, part);
-    const uint64_t least =
-        part == 0 ? 0
-                  : At<uint64_t>(part_begins_, part - 1) + At<uint32_t>(part_lengths_, part - 1);
+    const uint64_t least = part == 0 ? 0 : EndOf(part - 1);
     if (length == 0 || begin < least || begin > index_.num_tokens ||
         length > index_.num_tokens - begin) {
       return bad(
@@ -185,14 +186,11 @@ absl::Status StoredExamples::CheckAnswer(int64_t example) const {
 // whole stream. REQUIRES the same of the examples before.
 absl::Status StoredExamples::CheckPlace(int64_t example) const {
   const uint64_t part = FirstPart(example);
-  const auto end_of = [&](uint64_t i) {
-    return At<uint64_t>(part_begins_, i) + At<uint32_t>(part_lengths_, i);
-  };
   const uint64_t begin = At<uint64_t>(part_begins_, part);
-  const uint64_t end = end_of(part);
+  const uint64_t end = EndOf(part);
   const auto eods_left = static_cast<uint64_t>(num_examples() - example);
   const uint64_t tokens_left = index_.num_tokens - end;
-  const bool fits = begin == (part == 0 ? 0 : end_of(part - 1) + 1) &&
+  const bool fits = begin == (part == 0 ? 0 : EndOf(part - 1) + 1) &&
                     (eods_left == 1 ? tokens_left == 1 : eods_left < tokens_left);
   if (fits) return absl::OkStatus();
   return DataLoss("has tokens ", begin, " to ", end, " of ", index_.num_tokens,

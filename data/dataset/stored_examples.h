@@ -57,6 +57,7 @@ class StoredExamples : public ExampleSource {
   absl::Status CheckTags(int64_t example) const;
   uint64_t FirstPart(int64_t example) const;
   int64_t LengthOf(uint64_t part) const;
+  uint64_t EndOf(uint64_t part) const;
   std::vector<int32_t> TagsOf(int64_t example) const;
 
   const DatasetIndex& index_;

@@ -19,14 +19,8 @@ constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 constexpr char kTrainerThreads[] = "4";
 
 std::string WithoutWordMarks(std::string_view text) {
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    if (text.substr(i, kWordMark.size()) == kWordMark) {
-      i += kWordMark.size();
-    } else {
-      out.push_back(text[i++]);
-    }
-  }
+  std::string out(text);
+  for (size_t at = 0; (at = out.find(kWordMark, at)) != out.npos;) out.erase(at, kWordMark.size());
   return out;
 }
 

@@ -136,8 +136,8 @@ class RankingQuestions {
 
 class GlueFile {
  public:
-  GlueFile(const GlueFiles& files, const std::string& path, OfficialReading& reading)
-      : files_(files), path_(path), reading_(reading), questions_(files.right) {}
+  GlueFile(const std::string& path, const GlueFiles& files, OfficialReading& reading)
+      : path_(path), files_(files), reading_(reading), questions_(files.right) {}
 
   absl::Status OnLine(std::string_view text, uint64_t line) {
     if (form_ == nullptr) RETURN_IF_ERROR(ChooseForm(text, line));
@@ -245,22 +245,14 @@ class GlueFile {
     return absl::OkStatus();
   }
 
-  const GlueFiles& files_;
   const std::string& path_;
+  const GlueFiles& files_;
   OfficialReading& reading_;
   RankingQuestions questions_;
   const GlueForm* form_ = nullptr;
   std::vector<std::string> columns_;  // of form_
   std::optional<TableReader> table_;
 };
-
-absl::Status ReadGlue(const GlueFiles& files, OfficialReading& reading) {
-  ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kTsv));
-  GlueFile file(files, input.path, reading);
-  RETURN_IF_ERROR(reading.ReadLines(
-      input, [&](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
-  return file.Finish();
-}
 
 // `sent_as`: the name of its file of predictions.
 OfficialTask GlueTask(const char* name, const char* sent_as, const char* description,
@@ -277,7 +269,7 @@ OfficialTask GlueTask(const char* name, const char* sent_as, const char* descrip
                     .row_task = files.row_task};
   if (files.right != nullptr) task.classes.clear();
   task.read = [files = std::move(files)](OfficialReading& reading) {
-    return ReadGlue(files, reading);
+    return reading.ReadLines<GlueFile>(TextKind::kTsv, files);
   };
   return task;
 }

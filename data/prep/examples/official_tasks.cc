@@ -112,17 +112,14 @@ absl::StatusOr<std::vector<InputFile>> OfficialReading::TextFiles(
   return files;
 }
 
-absl::Status OfficialReading::ReadLines(const InputFile& file, const TakeLine& take) const {
-  return ReadExampleLines(file, cleaning_.invalid_utf8, take);
-}
-
 absl::StatusOr<std::string> OfficialReading::ReadText(const InputFile& file) const {
   std::string text;
-  RETURN_IF_ERROR(ReadLines(file, [&](std::string_view line, uint64_t) {
-    text.append(line);
-    text.push_back('\n');
-    return absl::OkStatus();
-  }));
+  RETURN_IF_ERROR(
+      ReadExampleLines(file, cleaning_.invalid_utf8, [&](std::string_view line, uint64_t) {
+        text.append(line);
+        text.push_back('\n');
+        return absl::OkStatus();
+      }));
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/status.h"
 #include "core/config/task_config.h"
 #include "data/prep/cleaning.h"
 #include "data/prep/examples/example_reader.h"
@@ -79,7 +80,17 @@ class OfficialReading {
   // FindInputFiles.
   absl::StatusOr<std::vector<InputFile>> TextFiles(const std::vector<std::string>& folders);
 
-  absl::Status ReadLines(const InputFile& file, const TakeLine& take) const;
+  // OneFile by a File, made of its path, `arguments` and this: each line by OnLine(text, number),
+  // then Finish(). Their errors, too.
+  template <typename File, typename... Arguments>
+  absl::Status ReadLines(TextKind kind, const Arguments&... arguments) {
+    ASSIGN_OR_RETURN(const InputFile input, OneFile(kind));
+    File file(input.path, arguments..., *this);
+    RETURN_IF_ERROR(ReadExampleLines(
+        input, cleaning_.invalid_utf8,
+        [&file](std::string_view text, uint64_t line) { return file.OnLine(text, line); }));
+    return file.Finish();
+  }
   // The lines of a small file as one text.
   absl::StatusOr<std::string> ReadText(const InputFile& file) const;
 

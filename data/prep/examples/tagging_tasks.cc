@@ -36,14 +36,15 @@ class TaggedFile {
     return Annotate(AddRow(columns), where);
   }
 
-  // To be called after the last line, too.
+  absl::Status Finish() { return EndSentence(); }
+
+ private:
   absl::Status EndSentence() {
     last_tag_.clear();
     if (sentence_.words.empty()) return absl::OkStatus();
     return reading_.Take(where_, std::exchange(sentence_, {}));
   }
 
- private:
   absl::Status AddRow(const std::vector<std::string>& columns) {
     if (columns.size() != num_columns_ && columns.size() + 1 != num_columns_) {
       return DataLoss("the row has ", Counted(std::ssize(columns), "column"),
@@ -99,13 +100,8 @@ OfficialTask TaggingTask(const char* name, const char* description, const char* 
           .kind = ExampleTask::kTokens,
           .classes = std::move(classes),
           .submission = SubmissionForm::kConll,
-          .read = [=](OfficialReading& reading) -> absl::Status {
-            ASSIGN_OR_RETURN(const InputFile named, reading.OneFile(TextKind::kTxt));
-            TaggedFile file(named.path, num_columns, reading);
-            RETURN_IF_ERROR(reading.ReadLines(named, [&](std::string_view text, uint64_t line) {
-              return file.OnLine(text, line);
-            }));
-            return file.EndSentence();
+          .read = [=](OfficialReading& reading) {
+            return reading.ReadLines<TaggedFile>(TextKind::kTxt, num_columns);
           }};
 }
 

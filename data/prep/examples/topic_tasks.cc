@@ -96,13 +96,8 @@ OfficialTask TopicTask(const char* name, const char* description, const char* fo
           .kind = ExampleTask::kClassification,
           .classes = std::move(classes),
           .measures = LabelMeasures::kErrorRate,
-          .read = [=](OfficialReading& reading) -> absl::Status {
-            ASSIGN_OR_RETURN(const InputFile input, reading.OneFile(TextKind::kCsv));
-            TopicFile file(input.path, num_texts, escapes, reading);
-            RETURN_IF_ERROR(reading.ReadLines(input, [&](std::string_view text, uint64_t line) {
-              return file.OnLine(text, line);
-            }));
-            return file.Finish();
+          .read = [=](OfficialReading& reading) {
+            return reading.ReadLines<TopicFile>(TextKind::kCsv, num_texts, escapes);
           }};
 }
 
