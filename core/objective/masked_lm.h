@@ -34,8 +34,10 @@ inline int64_t ClsFirstSlot(const TextSample& sample, int64_t place) {
 // gradients are scattered back row by row. cls_first: by ClsFirstSlot.
 void FillMaskedReadout(const TextSample& sample, bool cls_first, int64_t b, Batch& batch);
 
-// What the network reads in place of a target (Devlin et al. 2019): <mask>, a random token or the
-// token itself, by mask_token_prob and random_token_prob.
+// What the network reads in place of a target (Devlin et al. 2019): <mask>, a token drawn uniformly
+// from the whole vocabulary or the token itself, by mask_token_prob and random_token_prob. As in
+// BERT, special pieces may be drawn, and so may the token itself: what is kept is therefore
+// 1 / ids.size of the random ones more.
 int32_t Corrupted(int32_t truth, const SamplingConfig& sampling, const VocabularyIds& ids,
                   RandomStream& random);
 

@@ -158,11 +158,10 @@ absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::stri
   }
   for (const auto& [name, kind] :
        {std::pair{std::string("lock"), LOCK_SH}, std::pair{"slice-" + slice, LOCK_EX}}) {
-    ASSIGN_OR_RETURN(UniqueFd lock, TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
-                                             kind == LOCK_SH ? absl::StrCat("'", output, "'")
-                                                             : absl::StrCat("slice ", slice,
-                                                                            " of '", output, "'")));
-    staging.locks_.push_back(std::move(lock));
+    const std::string of_slice = kind == LOCK_SH ? "" : absl::StrCat("slice ", slice, " of ");
+    ASSIGN_OR_RETURN(staging.locks_.emplace_back(),
+                     TakeLock(absl::StrCat(staging.folder_, "/", name), kind,
+                              absl::StrCat(of_slice, "'", output, "'")));
   }
   return staging;
 }

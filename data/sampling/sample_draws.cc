@@ -206,24 +206,4 @@ std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
   return mask;
 }
 
-std::vector<int32_t> CorruptTokens(absl::Span<const int32_t> tokens,
-                                   absl::Span<const uint8_t> is_masked,
-                                   const SamplingConfig& config, int32_t mask_id,
-                                   int64_t vocab_size, RandomStream& random) {
-  ANYORDER_CHECK(tokens.size() == is_masked.size() && mask_id >= 0 && mask_id < vocab_size)
-      << tokens.size() << " tokens, " << is_masked.size() << " marks, mask " << mask_id << " of "
-      << vocab_size;
-  std::vector<int32_t> input(tokens.begin(), tokens.end());
-  for (size_t i = 0; i < input.size(); ++i) {
-    if (is_masked[i] == 0) continue;
-    const double u = random.Uniform();
-    if (u < config.mask_token_prob) {
-      input[i] = mask_id;
-    } else if (u < config.mask_token_prob + config.random_token_prob) {
-      input[i] = static_cast<int32_t>(random.Below64(static_cast<uint64_t>(vocab_size)));
-    }
-  }
-  return input;
-}
-
 }  // namespace anyorder::data

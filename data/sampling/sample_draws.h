@@ -100,13 +100,4 @@ std::vector<uint8_t> DrawNgramMask(absl::Span<const uint8_t> functional,
                                    const SamplingConfig& config, int64_t goal,
                                    RandomStream& random);
 
-// `tokens` with each target replaced: by `mask_id` with mask_token_prob, by an id drawn uniformly
-// from the whole vocabulary with random_token_prob, else kept. As in BERT, special pieces may be
-// drawn, and so may the token itself: what is kept is therefore 1 / vocab_size of the random ones
-// more. Slots are drawn in order, so a draw depends on the targets before it.
-std::vector<int32_t> CorruptTokens(absl::Span<const int32_t> tokens,
-                                   absl::Span<const uint8_t> is_masked,
-                                   const SamplingConfig& config, int32_t mask_id,
-                                   int64_t vocab_size, RandomStream& random);
-
 }  // namespace anyorder::data

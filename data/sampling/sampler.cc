@@ -16,6 +16,7 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_lm.h"
 #include "data/sampling/lane_streams.h"
 #include "data/sampling/sample_draws.h"
 
@@ -121,9 +122,7 @@ class LaneSampler : public Sampler {
     RETURN_IF_ERROR(FillSegments(lane, begin, sample));
     DrawTargets(sample);
     if (kind_ != SampleKind::kPairs) {
-      RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
-      sample.input_tokens = CorruptTokens(sample.tokens, sample.is_masked, config_,
-                                          vocabulary_.mask, vocabulary_.size, random);
+      CorruptTargets(sample);
     } else {
       DrawOrders(sample);
     }
@@ -209,6 +208,16 @@ class LaneSampler : public Sampler {
       std::copy(mask.begin(), mask.end(), masks.begin() + static_cast<ptrdiff_t>(begin));
     }
     return masks;
+  }
+
+  void CorruptTargets(TextSample& sample) const {
+    ANYORDER_CHECK(vocabulary_.mask >= 0 && vocabulary_.mask < vocabulary_.size)
+        << "mask " << vocabulary_.mask << " of " << vocabulary_.size;
+    RandomStream random(seed_, RandomPurpose::kCorruption, sample.step, sample.lane);
+    sample.input_tokens = sample.tokens;
+    for (size_t i = 0; i < sample.tokens.size(); ++i)
+      if (sample.is_masked[i] != 0)
+        sample.input_tokens[i] = Corrupted(sample.tokens[i], config_, vocabulary_, random);
   }
 
   void DrawOrders(TextSample& sample) const {

@@ -24,7 +24,7 @@
 #include "core/base/philox.h"
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
-#include "data/sampling/sample_draws.h"
+#include "core/objective/masked_lm.h"
 #include "tests/bench/learning/experiment.h"
 
 namespace anyorder::bench {
@@ -150,8 +150,12 @@ TextSample PairText::Draw(const SamplingConfig& sampling, uint64_t seed, int64_t
     std::copy(order.begin(), order.end(), sample.order.begin() + begin);
   }
   RandomStream corruption(seed, RandomPurpose::kCorruption, step, lane);
-  sample.input_tokens = data::CorruptTokens(sample.tokens, sample.is_masked, sampling, kMaskId,
-                                            vocab_size(), corruption);
+  sample.input_tokens = sample.tokens;
+  for (size_t i = 0; i < sample.tokens.size(); ++i) {
+    if (sample.is_masked[i] == 0) continue;
+    sample.input_tokens[i] =
+        Corrupted(sample.tokens[i], sampling, {.mask = kMaskId, .size = vocab_size()}, corruption);
+  }
   return sample;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/objective/lane_frame.h"
+#include "core/objective/masked_lm.h"
 #include "tests/data/sampling/memory_text.h"
 
 namespace anyorder::data {
@@ -96,15 +97,14 @@ TEST(DrawUnitMaskTest, WordsAreTakenWholeAndNoneThatFitsIsLeftOut) {
   }
 }
 
-TEST(CorruptTokensTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
+TEST(CorruptedTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
   constexpr int64_t kVocab = 50;
   constexpr int64_t kTargets = 400000;
   constexpr int32_t kToken = 20;
   RandomStream random = Stream(3);
-  const std::vector<int32_t> tokens(kTargets, kToken);
-  const std::vector<uint8_t> all(kTargets, 1);
   std::vector<int64_t> counts(kVocab);
-  for (const int32_t id : CorruptTokens(tokens, all, SamplingConfig(), kMask, kVocab, random)) {
+  for (int64_t i = 0; i < kTargets; ++i) {
+    const int32_t id = Corrupted(kToken, SamplingConfig(), {.mask = kMask, .size = kVocab}, random);
     ASSERT_TRUE(id >= 0 && id < kVocab);
     ++counts[id];
   }
@@ -118,18 +118,14 @@ TEST(CorruptTokensTest, EightTenthsAreMaskedOneTenthRandomOneTenthKept) {
   }
 }
 
-TEST(CorruptTokensTest, OnlyTargetsChangeAndTheSharesAreThoseAskedFor) {
-  std::vector<int32_t> tokens(1000);
-  std::iota(tokens.begin(), tokens.end(), 100);
-  std::vector<uint8_t> targets(1000);
-  for (size_t i = 0; i < targets.size(); i += 3) targets[i] = 1;
+TEST(CorruptedTest, SharesAreThoseAskedFor) {
   SamplingConfig config{.mask_token_prob = 1, .random_token_prob = 0};
   RandomStream random = Stream(4);
-  const std::vector<int32_t> masked = CorruptTokens(tokens, targets, config, kMask, 2000, random);
-  for (size_t i = 0; i < tokens.size(); ++i)
-    EXPECT_EQ(masked[i], targets[i] != 0 ? kMask : tokens[i]);
-  config.mask_token_prob = 0;
-  EXPECT_EQ(CorruptTokens(tokens, targets, config, kMask, 2000, random), tokens);
+  for (const int32_t expected : {kMask, 100}) {
+    for (int i = 0; i < 300; ++i)
+      EXPECT_EQ(Corrupted(100, config, {.mask = kMask, .size = 2000}, random), expected);
+    config.mask_token_prob = 0;
+  }
 }
 
 // "0110"
