@@ -12,7 +12,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
 #include "core/base/file_system.h"
-#include "tests/data/dataset/dataset_files.h"
+#include "tests/launcher/huggingface/hf_directory.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::launcher {
@@ -46,8 +46,8 @@ class LostLedgerTest : public ::testing::Test {
     EXPECT_TRUE(ckpt::SaveDirectly(paths_.root, {"old", 3, generation, 8, 1, 1}, {range}, "{}",
                                    FileSystem::Posix())
                     .ok());
-    data::WriteFile(paths_.metrics, R"({"step":9,"loss":1,"attempt":3,"step_ms":1})"
-                                    "\n");
+    WriteFile(paths_.metrics, R"({"step":9,"loss":1,"attempt":3,"step_ms":1})"
+                              "\n");
   }
 
   // What a launch says, whose launcher appends to `path`.
