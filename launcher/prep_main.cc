@@ -21,6 +21,7 @@
 #include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "data/dataset/stored_examples.h"
 #include "data/prep/examples/example_prep.h"

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <limits>
+#include <tuple>
 #include <string>
 #include <type_traits>
 #include <utility>

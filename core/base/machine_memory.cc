@@ -1,5 +1,6 @@
 #include "core/base/machine_memory.h"
 
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -90,6 +91,12 @@ absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who) {
   }
   return ResourceExhausted("this process may open ", std::min(limit.rlim_cur, limit.rlim_max),
                            " files, but ", who, " needs ", needed, "; raise the limit (ulimit -n)");
+}
+
+int UsableCores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 std::string FormatBytes(double bytes) {

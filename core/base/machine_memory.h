@@ -1,4 +1,4 @@
-// How much memory this process may use at most, and how many files.
+// How much memory, how many files and how many cores this process may use.
 
 #pragma once
 
@@ -21,6 +21,9 @@ int64_t AvailableMemoryBytes();
 // Raises the number of files that this process may open to `needed` where it is lower and may be
 // raised. ResourceExhausted otherwise, with `who`, who needs them.
 absl::Status RaiseOpenFiles(int64_t needed, absl::string_view who);
+
+// Cores that it may use, which may be fewer than the machine has.
+int UsableCores();
 
 // "23.4 GiB", "120.0 MiB"
 std::string FormatBytes(double bytes);

@@ -24,4 +24,19 @@ std::string PlaceName(const std::string& path) {
   return place.has_filename() ? place.filename() : place;
 }
 
+bool IsThere(const std::string& path) {
+  std::error_code unknown;
+  return fs::exists(path, unknown);
+}
+
+bool IsFile(const std::string& path) {
+  std::error_code unknown;
+  return fs::is_regular_file(path, unknown);
+}
+
+bool IsDirectory(const std::string& path) {
+  std::error_code unknown;
+  return fs::is_directory(path, unknown);
+}
+
 }  // namespace anyorder

@@ -1,4 +1,4 @@
-// Paths that a user writes in any way: "runs/a/", "." and "..".
+// Paths that a user writes in any way, "runs/a/", "." and "..", and what is there.
 
 #pragma once
 
@@ -11,5 +11,11 @@ namespace anyorder {
 std::string NamedPath(const std::string& path);
 // That last part; of "/" itself.
 std::string PlaceName(const std::string& path);
+
+// Whether anything, a file or a directory is there, links followed. False where that cannot be
+// known.
+bool IsThere(const std::string& path);
+bool IsFile(const std::string& path);
+bool IsDirectory(const std::string& path);
 
 }  // namespace anyorder

@@ -21,6 +21,7 @@
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"
@@ -459,8 +460,7 @@ absl::Status ExportModel(const ExportOptions& options) {
     absl::PrintF("in PyTorch: Anyorder(\"%s\") of %s/load_anyorder.py\n",
                  directory.output().string(), ProgramDirectory());
   }
-  std::error_code ignored;
-  if (fs::exists(directory.output() / "tokenizer.json", ignored))
+  if (IsThere(directory.output() / "tokenizer.json"))
     absl::PrintF("its tokenizer: AutoTokenizer.from_pretrained(\"%s\")\n",
                  directory.output().string());
   return absl::OkStatus();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/named_path.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -43,11 +44,6 @@ bool BeginsWithAny(absl::string_view name, std::span<const char* const> prefixes
 
 bool IsReadable(DType dtype) {
   return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
-
-bool IsFile(const fs::path& path) {
-  std::error_code error;
-  return fs::is_regular_file(path, error);
 }
 
 absl::Status NoWeights(const std::string& directory) {

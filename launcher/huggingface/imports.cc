@@ -23,6 +23,7 @@
 #include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "core/base/named_path.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -140,9 +141,8 @@ absl::StatusOr<std::string> ReadInput(const std::string& directory, const std::s
 }
 
 absl::Status CheckInput(const std::string& input) {
-  if (input.empty()) return absl::InvalidArgumentError("--input is empty; name a directory");
-  std::error_code error;
-  if (!fs::is_directory(input, error)) {
+  if (input.empty()) return InvalidArgument("--input is empty; name a directory");
+  if (!IsDirectory(input)) {
     return InvalidArgument("--input '", input,
                            "' is not a directory; name the one that save_pretrained wrote");
   }
@@ -150,8 +150,8 @@ absl::Status CheckInput(const std::string& input) {
     return InvalidArgument("--input '", input,
                            "' is a run directory; use --format run to begin with its weights");
   }
-  if (!fs::exists(fs::path(input) / "config.json", error) &&
-      fs::exists(fs::path(input) / "xlnet_model.ckpt.index", error)) {
+  if (!IsThere(JoinPath(input, "config.json")) &&
+      IsThere(JoinPath(input, "xlnet_model.ckpt.index"))) {
     return FailedPrecondition("--input '", input,
                               "' is a released XLNet in TensorFlow's format; convert it first: "
                               "python3 ",
@@ -162,8 +162,7 @@ absl::Status CheckInput(const std::string& input) {
 
 absl::Status CheckRunInput(const std::string& input) {
   const absl::Status status = CheckIsRun(input);
-  std::error_code error;
-  if (status.ok() || !fs::is_regular_file(fs::path(input) / "config.json", error)) return status;
+  if (status.ok() || !IsFile(JoinPath(input, "config.json"))) return status;
   return InvalidArgument("--input '", input,
                          "' is a Hugging Face model directory, not a run; use --format hf");
 }
@@ -215,9 +214,8 @@ absl::Status ReadVocabulary(Import& import) {
       ReadInput(import.input, "spiece.model",
                 "copy it from the model that these weights were trained from: text can only be "
                 "prepared with the SentencePiece model itself");
-  std::error_code error;
   const bool may_lack = !import.model.family->names().has_xlnet_tokenizer;
-  if (may_lack && !vocabulary.ok() && !fs::exists(path, error)) return absl::OkStatus();
+  if (may_lack && !vocabulary.ok() && !IsThere(path)) return absl::OkStatus();
   RETURN_IF_ERROR(vocabulary.status());
   import.vocabulary = *std::move(vocabulary);
   constexpr char kAdvice[] = "use the spiece.model that the model was trained with";

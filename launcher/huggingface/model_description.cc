@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_join.h"
 
+#include "core/base/named_path.h"
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
 #include "core/base/status.h"
@@ -65,15 +66,10 @@ Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
   return json;
 }
 
-bool HasFile(const std::string& directory, const char* name) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(JoinPath(directory, name), error);
-}
-
 Json TokenizerFilesOf(const std::string& directory) {
   Json files = Json::array();
   for (const char* name : {"spiece.model", "tokenizer.json", "tokenizer_config.json"})
-    if (HasFile(directory, name)) files.push_back(name);
+    if (IsFile(JoinPath(directory, name))) files.push_back(name);
   return files;
 }
 
@@ -111,7 +107,9 @@ absl::StatusOr<std::string> DescribeModel(const ModelDescription& model) {
   return DumpJson(json, 2) + "\n";
 }
 
-bool IsModelDirectory(const std::string& directory) { return HasFile(directory, "config.json"); }
+bool IsModelDirectory(const std::string& directory) {
+  return IsFile(JoinPath(directory, "config.json"));
+}
 
 absl::StatusOr<Json> DescribeModelDirectory(const std::string& directory, bool verify,
                                             bool with_tensors) {

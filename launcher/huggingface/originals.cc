@@ -6,6 +6,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/named_path.h"
 #include "absl/strings/strip.h"
 
 #include "core/base/status.h"
@@ -46,8 +47,7 @@ absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
 }
 
 absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return std::nullopt;
+  if (!IsThere(path)) return std::nullopt;
   Originals originals;
   ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
   for (const auto& [key, value] : originals.file_->metadata()) {

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/reader.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/resume.h"

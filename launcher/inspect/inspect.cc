@@ -160,8 +160,7 @@ void PrintForPeople(const Json& json) {
 }
 
 bool Has(const std::string& directory, const char* name) {
-  std::error_code error;
-  return std::filesystem::exists(std::filesystem::path(directory) / name, error);
+  return IsThere(absl::StrCat(directory, "/", name));
 }
 
 // Prints to stdout. InvalidArgument if `path` is none of the four; DataLoss if it is damaged.

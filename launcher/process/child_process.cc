@@ -123,6 +123,18 @@ bool ReadToEnd(int fd, absl::Time deadline, std::string* text) {
   }
   return false;
 }
+// Waits for its end, and brings it about after the deadline: by SIGTERM, with which srun ends its
+// step, and by SIGKILL later. False if that was necessary.
+bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
+  bool is_told = false;
+  for (; !child.Poll(); absl::SleepFor(absl::Milliseconds(1))) {
+    if (MonotonicNow() > deadline + kEndLimit) child.Signal(SIGKILL);
+    if (MonotonicNow() > deadline && !is_told) child.Signal(SIGTERM);
+    is_told = is_told || MonotonicNow() > deadline;
+  }
+  return !is_told;
+}
+
 
 }  // namespace
 
@@ -150,25 +162,9 @@ void ChildProcess::Signal(int signal_number) const {
   if (!exit_status_) ::kill(pid_, signal_number);
 }
 
-bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
-  bool is_told = false;
-  for (; !child.Poll(); absl::SleepFor(absl::Milliseconds(1))) {
-    if (MonotonicNow() > deadline + kEndLimit) child.Signal(SIGKILL);
-    if (MonotonicNow() > deadline && !is_told) child.Signal(SIGTERM);
-    is_told = is_told || MonotonicNow() > deadline;
-  }
-  return !is_told;
-}
-
 std::string ProgramDirectory() {
   const std::string program = OwnProgram();
   return program.substr(0, program.rfind('/'));
-}
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
 }
 
 void EnsureShortSpin() {

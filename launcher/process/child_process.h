@@ -41,15 +41,8 @@ class ChildProcess {
   std::optional<int> exit_status_;
 };
 
-// Waits for its end, and brings it about after the deadline: by SIGTERM, and by SIGKILL 5 seconds
-// later. False if that was necessary.
-bool AwaitEnd(ChildProcess& child, absl::Time deadline);
-
 // The directory of the running program, where its siblings are.
 std::string ProgramDirectory();
-
-// Cores that this process may use, which may be fewer than the machine has.
-int UsableCores();
 
 // How long threads of OpenMP that wait for one another spin before they sleep, for the environment
 // of a process; read before its main() begins.
@@ -68,8 +61,7 @@ struct CapturedOutput {
   std::string text;  // stdout and stderr, at most a MiB
 };
 
-// `arguments` as in SpawnOptions. At the deadline AwaitEnd's SIGTERM, with which srun ends its
-// step.
+// `arguments` as in SpawnOptions. SIGTERM at the deadline, SIGKILL 5 seconds later.
 absl::StatusOr<CapturedOutput> RunCaptured(const std::vector<std::string>& arguments,
                                            absl::Time deadline);
 

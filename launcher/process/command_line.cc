@@ -301,8 +301,7 @@ std::string ConfigMeantBy(const fs::path& path) {
   name.replace_extension(".toml");
   for (const fs::path& place : {path.parent_path(), fs::path("configs"), programs / "../../configs",
                                 programs / "../configs", programs / "../share/anyorder/configs"}) {
-    std::error_code error;
-    if (fs::is_regular_file(place / name, error)) return (place / name).lexically_normal().string();
+    if (IsFile(place / name)) return (place / name).lexically_normal().string();
   }
   return "";
 }
@@ -346,7 +345,7 @@ std::string WhyUnusable(const fs::path& place, int mode) {
 // "" if a file can be written at `path`; otherwise what is in the way.
 std::string WhyUnwritable(const fs::path& path) {
   std::error_code error;
-  if (fs::is_directory(path, error)) return Quoted(path) + "is a directory, but must be a file";
+  if (IsDirectory(path)) return Quoted(path) + "is a directory, but must be a file";
   const fs::path parent = fs::absolute(path, error).parent_path();
   if (fs::status(parent, error).type() == fs::file_type::not_found)
     return Quoted(parent) + "does not exist";

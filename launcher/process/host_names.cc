@@ -18,7 +18,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 
@@ -167,8 +167,7 @@ bool IsThisHost(const std::string& name) {
 
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file) {
   std::vector<HostSlots> hosts;
-  std::error_code ignored;
-  if (std::filesystem::is_regular_file(list_or_file, ignored)) {
+  if (IsFile(list_or_file)) {
     ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file, kMaxSettingsBytes));
     int64_t number = 0;
     for (const absl::string_view line : absl::StrSplit(text, '\n')) {

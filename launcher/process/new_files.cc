@@ -32,7 +32,7 @@ absl::Status Exists(const std::string& path, const std::string& option) {
   return AlreadyExists("'", path, "' exists and is not overwritten; name another ", option);
 }
 
-bool IsThere(const std::string& path) {
+bool IsTaken(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0;
 }
@@ -41,7 +41,7 @@ bool IsThere(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<NewFile>> NewFile::Create(const std::string& path,
                                                          const std::string& option) {
-  if (IsThere(path)) return Exists(path, option);
+  if (IsTaken(path)) return Exists(path, option);
   std::unique_ptr<NewFile> file(new NewFile(path, option));
   std::string temporary = path + ".partial-XXXXXX";
   const int fd = ::mkstemp(temporary.data());
@@ -71,7 +71,7 @@ absl::Status NewFile::Publish() {
   // file system has them.
   std::error_code error;
   if (::link(temporary_.c_str(), path_.c_str()) != 0 && !fs::equivalent(temporary_, path_, error)) {
-    if (IsThere(path_)) return Exists(path_, option_);
+    if (IsTaken(path_)) return Exists(path_, option_);
     RETURN_IF_ERROR(FileSystem::Posix()->Rename(temporary_, path_));
     temporary_.clear();
   }

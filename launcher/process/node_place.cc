@@ -215,10 +215,8 @@ std::string ServiceSocket(const NodeScratch& scratch, int64_t attempt) {
 absl::StatusOr<std::string> WriteSharedMark(const std::string& run_dir) {
   const std::string directory = run_dir + "/.launch";
   std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;  // what stays only lies there
-    if (absl::StartsWith(it->path().filename().string(), kPrefix)) fs::remove(it->path(), ignored);
-  }
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    if (absl::StartsWith(it->path().filename().string(), kPrefix)) ::unlink(it->path().c_str());
   std::random_device random;
   const std::string path = absl::StrFormat("%s/%s%08x%08x", directory, kPrefix, random(), random());
   RETURN_IF_ERROR(WriteFileAtomically(path, "\n"));

@@ -22,21 +22,14 @@ ImportedRun::ImportedRun(const std::string& run_dir)
       originals(absl::StrCat(directory, "/originals.safetensors")),
       vocabulary(absl::StrCat(run_dir, "/spiece.model")) {}
 
-bool ImportedRun::exists() const {
-  std::error_code error;
-  return std::filesystem::is_regular_file(config, error);
-}
+bool ImportedRun::exists() const { return IsFile(config); }
 
-bool ImportedRun::has_vocabulary() const {
-  std::error_code error;
-  return std::filesystem::is_regular_file(vocabulary, error);
-}
+bool ImportedRun::has_vocabulary() const { return IsFile(vocabulary); }
 
 std::string ImportedRun::tokenizer() const {
   const std::string other = JoinPath(directory, data::kHuggingFaceFile);
-  std::error_code error;
   if (has_vocabulary()) return vocabulary;
-  return std::filesystem::is_regular_file(other, error) ? other : "";
+  return IsFile(other) ? other : "";
 }
 
 std::string ImportedRun::TokenizerOption() const {

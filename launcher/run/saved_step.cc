@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/named_path.h"
 
 #include "core/base/log.h"
 #include "core/base/status.h"
@@ -24,9 +25,7 @@ namespace {
 absl::StatusOr<ckpt::Checkpoint> OpenWhole(const std::string& directory) {
   absl::StatusOr<ckpt::Checkpoint> checkpoint = ckpt::Checkpoint::Open(directory);
   absl::Status status = checkpoint.status();
-  std::error_code error;
-  if (absl::IsNotFound(status) && std::filesystem::exists(directory, error))
-    status = absl::DataLossError(status.message());
+  if (absl::IsNotFound(status) && IsThere(directory)) status = DataLoss(status.message());
   if (status.ok()) status = checkpoint->Verify();
   if (status.ok()) return checkpoint;
   if (absl::IsNotFound(status)) {

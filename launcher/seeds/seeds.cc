@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
+#include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
@@ -61,12 +62,10 @@ std::string RunOf(const SeedsOptions& options, int64_t seed) {
 
 // Seeds of the runs that are there, in their order.
 std::vector<int64_t> FindSeeds(const std::string& run_dir) {
-  const fs::path base(run_dir);
-  const std::string prefix = base.filename().string() + kSeedSuffix;
+  const std::string prefix = BaseName(run_dir) + kSeedSuffix;
   std::vector<int64_t> seeds;
   std::error_code error;
-  const fs::path parent = base.has_parent_path() ? base.parent_path() : fs::path(".");
-  for (const fs::directory_entry& entry : fs::directory_iterator(parent, error)) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(ParentPath(run_dir), error)) {
     const std::string name = entry.path().filename().string();
     int64_t seed = 0;
     // Back to its name, so that -seed01 and -seed+1 are nobody's.
@@ -118,8 +117,7 @@ class Seeds {
   // Refuses what can be refused before anything is trained, and finds out what there is to do.
   absl::Status Prepare(SeedRun& run) {
     const RunDirectory paths(run.run_dir);
-    std::error_code error;
-    const bool is_there = fs::exists(paths.config, error);
+    const bool is_there = IsThere(paths.config);
     RunConfig config;
     if (is_there) {
       ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));
@@ -209,8 +207,7 @@ class Seeds {
       run.starts = facts->starts;
     }
     const std::string log = RunDirectory(run.run_dir).train_log;
-    std::error_code error;
-    if (fs::exists(log, error)) run.log = log;
+    if (IsThere(log)) run.log = log;
     const bool has_failed = run.exit_status > kExitDone && run.exit_status != kExitRequeue;
     if (!has_failed || run.starts > starts_before) return;
     run.state = "failed";

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
@@ -44,8 +45,7 @@ struct DoctorOptions {
 absl::StatusOr<std::string> FindScript() {
   for (const char* place : {"/../slurm/doctor.py", "/../../slurm/doctor.py"}) {
     const std::string script = ProgramDirectory() + place;
-    std::error_code ignored;
-    if (std::filesystem::exists(script, ignored)) return script;
+    if (IsThere(script)) return script;
   }
   return NotFound("there is no slurm/doctor.py next to or above '", ProgramDirectory(),
                   "'; install the programs as a whole");

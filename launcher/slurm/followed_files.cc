@@ -70,8 +70,7 @@ bool FollowedFiles::TakeNews(const std::string& path, File& file, Taker take) {
 }
 
 void FollowedFiles::Remove() {
-  std::error_code ignored;  // what stays is only found twice
-  for (const auto& [path, file] : files_) fs::remove(path, ignored);
+  for (const auto& [path, file] : files_) ::unlink(path.c_str());  // what stays is found twice
 }
 
 }  // namespace anyorder::launcher

@@ -257,10 +257,7 @@ class SlurmBackend final : public LaunchBackend {
   // One task on each node, which removes what earlier starts left there and says its node's name.
   absl::StatusOr<NodeAnswers> AskNodes() {
     ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
-    const absl::Cleanup remove = [&mark] {
-      std::error_code ignored;
-      fs::remove(mark, ignored);
-    };
+    const absl::Cleanup remove = [&mark] { ::unlink(mark.c_str()); };
     std::vector<std::string> command = Srun(1);
     Add({"--mpi=none", "--kill-on-bad-exit=0", ProgramDirectory() + "/anyorder", "clean-node",
          "--run-dir", options_.run_dir, "--mark", mark, "--nodes", absl::StrJoin(nodes_, ",")},

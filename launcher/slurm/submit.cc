@@ -108,8 +108,7 @@ class Traces {
     files_.emplace_back(path, before.ok() ? std::optional(*std::move(before)) : std::nullopt);
   }
   void NoteDirectories(const std::string& path) {
-    std::error_code error;
-    for (fs::path at = path; !at.empty() && !fs::exists(at, error); at = at.parent_path())
+    for (fs::path at = path; !at.empty() && !IsThere(at); at = at.parent_path())
       directories_.push_back(at.string());
   }
   void Keep() { is_kept_ = true; }
@@ -351,8 +350,7 @@ absl::Status Submission::Run() {
   }
   traces_.NoteDirectories(slurm_);
   const std::string lock_path = slurm_ + "/.lock";
-  std::error_code error;
-  if (!fs::exists(lock_path, error)) traces_.NoteFile(lock_path);
+  if (!IsThere(lock_path)) traces_.NoteFile(lock_path);
   ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
   RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
   Compose();

@@ -178,10 +178,7 @@ std::vector<HostAnswer> HostsBackend::AskHosts(const std::string& mark) const {
 
 absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
   ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
-  const absl::Cleanup remove = [&mark] {
-    std::error_code ignored;
-    std::filesystem::remove(mark, ignored);
-  };
+  const absl::Cleanup remove = [&mark] { ::unlink(mark.c_str()); };
   const std::vector<HostAnswer> answers = AskHosts(mark);
   std::vector<HostSlots> living;
   absl::Status fault;

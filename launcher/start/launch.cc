@@ -27,6 +27,7 @@
 #include "core/base/file_system.h"
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/stderr_output.h"
 #include "core/base/terminal.h"
@@ -307,10 +308,8 @@ absl::Status CountRanks(LaunchOptions& options) {
 
 // What resumes a run that was stopped. A Slurm job is requeued by itself.
 void TellHowToResume(const LaunchOptions& options) {
-  std::error_code ignored;
   const std::string& run_dir = options.run_dir;
-  if (options.backend == "slurm" || !std::filesystem::exists(RunDirectory(run_dir).config, ignored))
-    return;
+  if (options.backend == "slurm" || !IsThere(RunDirectory(run_dir).config)) return;
   Log(absl::StrCat(
       "stopped; to resume: ", FrontCommand(), " launch ", ShellQuote(run_dir),
       options.hosts.empty() ? "" : absl::StrCat(" --hosts ", ShellQuote(options.hosts))));

@@ -17,6 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "core/base/status.h"
+#include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/new_files.h"
@@ -85,12 +86,6 @@ int64_t NumRunning(const liveness::RunHealth& health) {
   return running;
 }
 
-absl::Time TimeOf(const StepMetrics& line) {
-  absl::Time time = absl::UnixEpoch();
-  absl::ParseTime(absl::RFC3339_full, line.time, &time, /*err=*/nullptr);
-  return time;
-}
-
 void AddTime(const char* name, const char* help, absl::Time time, PrometheusWriter& out) {
   out.Begin(name, "gauge", help);
   out.Add(absl::ToDoubleSeconds(time - absl::UnixEpoch()));
@@ -113,7 +108,7 @@ void AddRun(const RunFacts& facts, PrometheusWriter& out) {
     out.Begin("anyorder_tokens_per_second", "gauge", "Throughput of the last step.");
     out.Add(facts.last->tokens_per_second);
     AddTime("anyorder_step_timestamp_seconds", "When the last step ended, in Unix time.",
-            TimeOf(*facts.last), out);
+            ParseUtcTime(facts.last->time).value_or(absl::UnixEpoch()), out);
   }
   if (facts.committed_step) {
     out.Begin("anyorder_checkpoint_committed_step", "gauge", "Step of the newest checkpoint.");

@@ -10,6 +10,7 @@
 
 #include "ckpt/reader.h"
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/train/evaluation/evaluator.h"
@@ -43,7 +44,7 @@ absl::Status CheckPlaceOfRun(const std::string& run_dir) {
   }
   const RunDirectory paths(run_dir);
   for (const std::string& mark : {paths.config, paths.ledger, paths.launch})
-    if (fs::exists(mark, error)) return absl::OkStatus();
+    if (IsThere(mark)) return absl::OkStatus();
   fs::directory_iterator entries(run_dir, error);
   if (error) return ErrnoStatus("list", run_dir, error.value());
   for (const fs::directory_entry& entry : entries) {
@@ -230,8 +231,7 @@ absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
 }  // namespace
 
 bool HasDataset(const RunConfig& config) {
-  std::error_code error;
-  return std::filesystem::exists(config.data.shards + "/" + data::kIndexFile, error);
+  return IsThere(config.data.shards + "/" + data::kIndexFile);
 }
 
 absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
@@ -240,9 +240,8 @@ absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
   if (request.config.empty()) RETURN_IF_ERROR(CheckIsRun(request.run_dir));
   RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
   const RunDirectory paths(request.run_dir);
-  std::error_code error;
   RunConfig frozen;
-  const RunConfig* const started = fs::exists(paths.config, error) ? &frozen : nullptr;
+  const RunConfig* const started = IsThere(paths.config) ? &frozen : nullptr;
   if (started != nullptr) {
     ASSIGN_OR_RETURN(frozen, LoadRunConfig(paths.config, {}));
   }

@@ -5,20 +5,12 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/machine_memory.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
 
 namespace anyorder {
-namespace {
-
-int UsableCores() {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  return ::sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
-}
-
-}  // namespace
 
 int LocalRank(const std::vector<std::string>& hosts, int rank) {
   return static_cast<int>(std::count(hosts.begin(), hosts.begin() + rank, hosts[rank]));

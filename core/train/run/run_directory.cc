@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "core/base/named_path.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/counted.h"
@@ -18,17 +19,15 @@
 namespace anyorder {
 
 absl::Status CheckIsRun(absl::string_view directory) {
-  if (directory.empty()) return absl::InvalidArgumentError("--run-dir is empty; name a directory");
-  std::error_code error;
-  if (std::filesystem::is_regular_file(RunDirectory(directory).config, error))
-    return absl::OkStatus();
-  if (std::filesystem::exists(absl::StrCat(directory, "/", data::kIndexFile), error)) {
+  if (directory.empty()) return InvalidArgument("--run-dir is empty; name a directory");
+  if (IsFile(RunDirectory(directory).config)) return absl::OkStatus();
+  if (IsThere(absl::StrCat(directory, "/", data::kIndexFile))) {
     return InvalidArgument("'", directory,
                            "' is a dataset, not a run directory; `anyorder inspect` describes it");
   }
   const bool exists = std::filesystem::exists(std::string(directory), error);
   return InvalidArgument("'", directory, "' is not a run directory: it ",
-                         exists ? "has no config.toml" : "does not exist",
+                         IsThere(std::string(directory)) ? "has no config.toml" : "does not exist",
                          "; 'anyorder launch --config FILE --run-dir DIR' starts a run");
 }
 

@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <csignal>
+#include <initializer_list>
 #include <string>
 
 namespace anyorder {

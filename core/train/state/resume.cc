@@ -11,6 +11,7 @@
 #include "ckpt/reader.h"
 #include "core/base/json_members.h"
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/optim/schedule.h"
 #include "core/train/run/config_file.h"
@@ -357,8 +358,7 @@ absl::StatusOr<std::optional<ledger::Event>> ReplacementRecord(const RunDirector
                                                                const RunConfig& now,
                                                                int64_t attempt,
                                                                bool is_schedule_allowed) {
-  std::error_code error;
-  if (!std::filesystem::exists(paths.config, error)) return std::nullopt;
+  if (!IsThere(paths.config)) return std::nullopt;
   ASSIGN_OR_RETURN(const RunConfig started, LoadRunConfig(paths.config, {}));
   ASSIGN_OR_RETURN(const RunProgress progress, ReadRunProgress(paths));
   RETURN_IF_ERROR(CheckMayReplace(started, now, progress, is_schedule_allowed, paths.root));

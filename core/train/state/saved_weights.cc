@@ -49,8 +49,7 @@ absl::Status LoadRounded(TensorView values, kernels::Backend& backend, const Rea
 }
 
 absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSystem* fs) {
-  std::error_code error;
-  if (!std::filesystem::is_directory(init_from, error)) {
+  if (!IsDirectory(init_from)) {
     return InvalidArgument("train.init_from '", init_from,
                            "' is not a directory; name a run or a checkpoint");
   }
@@ -60,7 +59,7 @@ absl::StatusOr<ckpt::Checkpoint> OpenOther(const std::string& init_from, FileSys
   const absl::StatusOr<std::string> newest =
       ckpt::FindNewest(init_from, /*quarantine_bad=*/false, fs);
   if (absl::IsNotFound(newest.status())) {
-    if (std::filesystem::is_regular_file(JoinPath(init_from, "config.json"), error)) {
+    if (IsFile(JoinPath(init_from, "config.json"))) {
       return InvalidArgument("train.init_from '", init_from,
                              "' is a Hugging Face model directory; make a run of it first: "
                              "anyorder import --input ",
@@ -170,14 +169,12 @@ std::string NoteOfBest(const ckpt::Checkpoint& newest) {
   if (!saved.ok()) return "";
   const BestEvaluationState& best = saved->best_evaluation;
   if (best.step < 0 || best.step == newest.step()) return "";
-  const std::filesystem::path path =
-      std::filesystem::path(NamedPath(newest.directory())).parent_path() /
-      ckpt::StepName(best.step);
-  std::error_code error;
+  const std::string path =
+      JoinPath(ParentPath(NamedPath(newest.directory())), ckpt::StepName(best.step));
   return absl::StrCat("step ", newest.step(), ", the newest, is taken; the best ", best.metric,
                       ", ", LossText(best.value), ", was after step ", best.step, ": ",
-                      std::filesystem::exists(path, error)
-                          ? absl::StrCat("--step best, or as train.init_from '", path.string(), "'")
+                      IsThere(path)
+                          ? absl::StrCat("--step best, or as train.init_from '", path, "'")
                           : "it was not kept (checkpoint.keep_best = true keeps it)");
 }
 
