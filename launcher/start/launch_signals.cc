@@ -37,13 +37,6 @@ std::string& PhaseName() ABSL_EXCLUSIVE_LOCKS_REQUIRED(phase_mutex) {
   return *name;
 }
 
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal_number);
-  return signals;
-}
-
 // Slurm signals the batch script's children, too, and the script passes its own signal on: what
 // comes so close together is one request. Two Ctrl-C are two, however fast.
 class Counter {
@@ -85,8 +78,7 @@ class Counter {
   ::_exit(exit_status);  // no destructors: they would wait, too
 }
 
-void TakeSignals() {
-  const sigset_t signals = StopSignals();
+void TakeSignals(const sigset_t& signals) {
   const timespec wait = absl::ToTimespec(kLookEvery);
   Counter counter;
   absl::Duration held, held_after_request;
@@ -114,8 +106,7 @@ void TakeSignals() {
 }  // namespace
 
 void CatchLaunchSignals() {
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGUSR1});
   ::signal(SIGPIPE, SIG_IGN);
   std::thread(TakeSignals).detach();
 }

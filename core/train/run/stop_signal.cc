@@ -20,16 +20,7 @@ void Remember(int signal_number) {
   if (stop_signal == 0) stop_signal = signal_number;
 }
 
-sigset_t StopSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal_number : {SIGTERM, SIGINT, SIGUSR1, SIGUSR2})
-    sigaddset(&signals, signal_number);
-  return signals;
-}
-
-void Listen() {
-  const sigset_t signals = StopSignals();
+void Listen(const sigset_t& signals) {
   while (true) {
     int signal_number = 0;
     if (sigwait(&signals, &signal_number) == 0) Remember(signal_number);
@@ -37,13 +28,20 @@ void Listen() {
 }
 
 }  // namespace
+sigset_t BlockSignals(std::initializer_list<int> numbers) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : numbers) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  return signals;
+}
+
 
 // No handler: one may run on any thread, on that thread's stack, and oneDNN's generated matrix
 // products keep their stack pointer elsewhere while they compute. A handler's frame there
 // overwrites the heap (oneDNN 2.6.3: seen as crashes in half of all stops).
 void InstallStopSignals() {
-  const sigset_t signals = StopSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
   stop_signal = 0;
   is_urgent = false;
   // Last: one may be pending already, for a rank inherits the launcher's mask.

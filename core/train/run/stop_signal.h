@@ -9,6 +9,9 @@
 
 namespace anyorder {
 
+// Blocks these signals in the calling thread and those it starts later: one of them waits for them.
+sigset_t BlockSignals(std::initializer_list<int> numbers);
+
 // From now on those signals and SIGUSR2 only set flags, which are cleared. A thread waits for them;
 // they are blocked in the calling thread and those it starts later, so that they interrupt no
 // computation: call this before any other thread is started.
