@@ -47,7 +47,6 @@ namespace anyorder::launcher {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 // The vocabulary that the run was trained with, checked, and the tokenizer's files. `settings` but
 // for how text is cleaned, which the vocabulary says.

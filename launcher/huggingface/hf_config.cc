@@ -9,8 +9,6 @@
 namespace anyorder::launcher {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // The first class that `architectures` names, or "".
 std::string ClassOf(const Json& json) {
   const auto found = json.find("architectures");

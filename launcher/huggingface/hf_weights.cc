@@ -356,8 +356,7 @@ absl::Status HfWeights::Read(const TensorTable& tensors, float* flat) const {
     } else if (tensor.is_plain()) {
       RETURN_IF_ERROR(ReadTensor(*source, flat + tensor.blocks[0].offset));
     } else {
-      std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
-      RETURN_IF_ERROR(ReadTensor(*source, values.data()));
+      ASSIGN_OR_RETURN(const std::vector<float> values, Values(tensor.name));
       ForEachElement(tensor, [&](int64_t at, int64_t element) { flat[element] = values[at]; });
     }
   }

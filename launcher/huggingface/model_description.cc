@@ -20,8 +20,6 @@
 namespace anyorder::launcher {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 // Every key of section [model], under its own name.
 Json ModelJson(const ModelConfig& model) {
   Json json = Json::object();

@@ -17,8 +17,6 @@
 namespace anyorder::launcher {
 namespace {
 
-using Json = HfFamily::Json;
-
 constexpr const char* kMdlmObjectives[] = {"masked_diffusion", "eso_lm"};
 constexpr const char* kBd3LmObjectives[] = {"block_diffusion", "masked_diffusion"};
 

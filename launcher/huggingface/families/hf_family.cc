@@ -21,9 +21,8 @@ HfConfig HfFamily::Describe(const RunConfig& config, int64_t vocab_size,
           .ids = ids};
 }
 
-HfFamily::Json HfFamily::NewConfig(const RunConfig& config, int64_t vocab_size, DType dtype,
-                                   const VocabIds& ids,
-                                   const std::vector<std::string>& classes) const {
+Json HfFamily::NewConfig(const RunConfig& config, int64_t vocab_size, DType dtype,
+                         const VocabIds& ids, const std::vector<std::string>& classes) const {
   Json json = {{"architectures", {Architecture(config.model)}}, {"model_type", names().model_type}};
   HfConfig described = Describe(config, vocab_size, ids);
   HfKeys keys(described, json, HfKeys::In::kNew);

@@ -65,7 +65,6 @@ struct HfHead {
 
 class HfFamily {
  public:
-  using Json = nlohmann::ordered_json;
   using VocabIds = data::VocabIds;
 
   struct Names {

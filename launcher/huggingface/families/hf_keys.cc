@@ -23,7 +23,7 @@ const char* HfActivation(kernels::Activation activation) {
 
 }  // namespace
 
-const HfConfigReader::Json* HfConfigReader::Find(const char* key) const {
+const Json* HfConfigReader::Find(const char* key) const {
   const auto found = json_.find(key);
   return found == json_.end() || found->is_null() ? nullptr : &*found;
 }

@@ -19,6 +19,9 @@
 
 namespace anyorder::launcher {
 
+// A config.json, in the order that it has.
+using Json = nlohmann::ordered_json;
+
 class HfFamily;
 
 // The name that config.json has for an element type.
@@ -27,7 +30,6 @@ const char* TorchName(DType dtype);
 // Reads the members of a config.json, and collects every fault.
 class HfConfigReader {
  public:
-  using Json = nlohmann::ordered_json;
   // Above any model there is; below, no product of sizes overflows.
   static constexpr int64_t kMaxLayers = 10'000;
   static constexpr int64_t kMaxSize = int64_t{1} << 24;
@@ -112,7 +114,6 @@ struct HfConfig {
 // reads a file, writes a new one, and changes that of an imported model.
 class HfKeys {
  public:
-  using Json = nlohmann::ordered_json;
   static constexpr int64_t kMaxLayers = HfConfigReader::kMaxLayers;
   static constexpr int64_t kMaxSize = HfConfigReader::kMaxSize;
   // The files that get a key. What a run changes in that of its imported model is kTrained.

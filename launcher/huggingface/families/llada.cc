@@ -18,7 +18,7 @@ constexpr LlamaLayerNames kLladaNames = {"attn_norm", "q_proj",  "k_proj",  "v_p
                                          "ff_norm",   "ff_proj", "up_proj", "ff_out"};
 
 // A key that must be there, since another value holds where it is absent.
-void FixedAndSaid(HfKeys& keys, const char* key, const HfFamily::Json& value) {
+void FixedAndSaid(HfKeys& keys, const char* key, const Json& value) {
   if (keys.reader() != nullptr && keys.reader()->Find(key) == nullptr) {
     keys.reader()->unsupported().Add(
         absl::StrCat("'", key, "' is missing, which does not mean ", HfConfigReader::Text(value)));

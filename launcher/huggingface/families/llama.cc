@@ -35,7 +35,7 @@ enum class Kind { kLlama, kQwen2, kQwen3, kDream, kA3 };
 
 // Whether some layers of Qwen see the newest keys alone.
 bool HasSlidingWindow(HfConfigReader& reader, const ModelConfig& model) {
-  if (const HfConfigReader::Json* const types = reader.Find("layer_types")) {
+  if (const Json* const types = reader.Find("layer_types")) {
     return types->is_array() && std::any_of(types->begin(), types->end(), [](const auto& type) {
              return type != "full_attention";
            });

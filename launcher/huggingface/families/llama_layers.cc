@@ -5,8 +5,6 @@
 namespace anyorder::launcher {
 namespace {
 
-using Json = HfFamily::Json;
-
 constexpr char kEmbedding[] = "transformer.word_embedding.weight";
 
 // Reads an object of rotary settings, whose key is `name`; the base only where 5 has it.

@@ -36,7 +36,7 @@ std::vector<int64_t> WindowsOf(const ModelConfig& model) {
 }
 
 // 0 if it is no window.
-int64_t WindowFrom(const HfConfigReader::Json& value) {
+int64_t WindowFrom(const Json& value) {
   if (!value.is_number_integer() || value < 2 || value > 1 << 20) return 0;
   const auto window = value.get<int64_t>();
   return window % 2 == 0 ? window : 0;
@@ -55,11 +55,10 @@ void ReadWindows(HfConfigReader& reader, ModelConfig& model) {
   model.attention_windows = WindowsText({512});
   if (!reader.faults().empty()) return;
   const auto layers = static_cast<size_t>(model.num_layers);
-  const HfConfigReader::Json* const member = reader.Find(kWindow);
-  const HfConfigReader::Json value = member != nullptr ? *member : HfConfigReader::Json(512);
+  const Json* const member = reader.Find(kWindow);
+  const Json value = member != nullptr ? *member : Json(512);
   std::vector<int64_t> windows;
-  for (const HfConfigReader::Json& one :
-       value.is_array() ? value : HfConfigReader::Json::array({value}))
+  for (const Json& one : value.is_array() ? value : Json::array({value}))
     windows.push_back(WindowFrom(one));
   const bool fits = std::count(windows.begin(), windows.end(), 0) == 0 &&
                     (!value.is_array() || windows.size() == layers);

@@ -20,7 +20,7 @@ constexpr int64_t kAnyVocabulary = HfKeys::kMaxSize;
 // The run's network with what the family writes in its place (HfKeys::Replace).
 ModelConfig AsWritten(const HfFamily& family, const RunConfig& config) {
   HfConfig described = family.Describe(config, kAnyVocabulary, {});
-  HfFamily::Json scratch;
+  Json scratch;
   HfKeys keys(described, scratch, HfKeys::In::kNew);
   family.VisitKeys(keys);
   return described.model;
@@ -130,7 +130,7 @@ std::vector<std::string> ObjectiveObstacles(const HfFamily& family, const RunCon
 }  // namespace
 
 std::vector<std::string> Obstacles(const HfFamily& family, const RunConfig& config) {
-  const HfFamily::Json written =
+  const Json written =
       family.NewConfig(config, kAnyVocabulary, DType::kFloat32, {}, /*classes=*/{});
   HfConfigReader reader(written);
   const HfConfig read = family.ReadConfig(reader);

@@ -46,7 +46,7 @@ FileTensor HeadTensor(const Shape& shape, int64_t offset, const std::string& the
 
 // The number that config.json says, in one of its ways.
 int64_t ReadNumLabels(HfConfigReader& reader) {
-  const HfConfigReader::Json* const labels = reader.Find("id2label");
+  const Json* const labels = reader.Find("id2label");
   if (labels != nullptr && labels->is_object()) return static_cast<int64_t>(labels->size());
   int64_t count = 2;  // transformers' default
   if (!reader.Size("num_labels", 1, kMaxClasses, count))
@@ -57,7 +57,7 @@ int64_t ReadNumLabels(HfConfigReader& reader) {
 void ReadClasses(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
   objective.num_classes = ReadNumLabels(reader);
   objective.head_bias = head.Holds(kBias);
-  const HfConfigReader::Json* const problem = reader.Find("problem_type");
+  const Json* const problem = reader.Find("problem_type");
   reader.unsupported().Require(
       problem == nullptr || *problem != "multi_label_classification",
       "'problem_type' is \"multi_label_classification\": of our classes one is right; set it "
@@ -84,16 +84,16 @@ void ReadSpans(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& obje
   if (!is_simple) reader.Bool(kAnswerClass, objective.answer_class);
 }
 
-bool Fits(int64_t count, const HfFamily::Json& labels) {
+bool Fits(int64_t count, const Json& labels) {
   return labels.is_number() ? labels == count
                             : labels.is_object() && labels.size() == static_cast<size_t>(count);
 }
 
-void WriteLabels(int64_t count, const std::vector<std::string>& classes, HfFamily::Json& json) {
+void WriteLabels(int64_t count, const std::vector<std::string>& classes, Json& json) {
   KeepLabels(count, json);
   const bool are_known = static_cast<int64_t>(classes.size()) == count;
   if (!are_known && json.contains("id2label")) return;
-  json["id2label"] = json["label2id"] = HfFamily::Json::object();
+  json["id2label"] = json["label2id"] = Json::object();
   for (int64_t i = 0; i < count; ++i) {
     const std::string name = are_known ? classes[i] : absl::StrCat("LABEL_", i);
     json["id2label"][absl::StrCat(i)] = name;
@@ -137,7 +137,7 @@ HfHead TagsHead(const std::string& architecture, bool has_dropout) {
   return head;
 }
 
-void KeepLabels(int64_t count, HfFamily::Json& json) {
+void KeepLabels(int64_t count, Json& json) {
   for (const char* key : {"id2label", "label2id", "num_labels", "_num_labels"})
     if (json.contains(key) && !Fits(count, json[key])) json.erase(key);
 }
@@ -195,7 +195,7 @@ TensorTable HfFamily::HeadTensors(const ModelConfig& model, const ParameterLayou
 }
 
 void HfFamily::ReadTask(HfConfigReader& reader, HfConfig& config) const {
-  const HfConfigReader::Json* const classes = reader.Find("architectures");
+  const Json* const classes = reader.Find("architectures");
   if (classes == nullptr || !classes->is_array() || classes->empty()) return;
   for (const HfHead& head : heads()) {
     if (!head.is_of_task() || classes->front() != head.architecture) continue;

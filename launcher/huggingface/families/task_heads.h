@@ -30,6 +30,6 @@ HfHead SimpleSpansHead(const std::string& architecture);
 HfHead TagsHead(const std::string& architecture, bool has_dropout = true);
 
 // Erases from config.json what it says of labels if they are not `count`.
-void KeepLabels(int64_t count, HfFamily::Json& json);
+void KeepLabels(int64_t count, Json& json);
 
 }  // namespace anyorder::launcher

@@ -30,19 +30,19 @@ constexpr char kXlSharedBias[] =
     "untie_r is false in config.json, so that all layers share it; set untie_r to true";
 
 // "20000, 40000" of [20000, 40000]; "" of none.
-std::string XlCutoffs(const HfConfigReader::Json& cutoffs) {
+std::string XlCutoffs(const Json& cutoffs) {
   std::vector<std::string> texts;
-  for (const HfConfigReader::Json& cutoff : cutoffs) texts.push_back(HfConfigReader::Text(cutoff));
+  for (const Json& cutoff : cutoffs) texts.push_back(HfConfigReader::Text(cutoff));
   return absl::StrJoin(texts, ", ");
 }
 
 // Whether clusters but the first have one projection for input and output.
 void ReadXlTies(HfConfigReader& reader, int64_t num_clusters, ModelConfig& model) {
   reader.Bool("proj_share_all_but_first", model.tie_projections);
-  const HfConfigReader::Json* const ties = reader.Find("tie_projs");
+  const Json* const ties = reader.Find("tie_projs");
   if (ties == nullptr || !model.projects_clusters()) return;
-  HfConfigReader::Json shared = HfConfigReader::Json::array({false}), own = shared;
-  while (static_cast<int64_t>(shared.size()) < num_clusters) {
+  Json shared = Json::array({false}), own = shared;
+  while (std::ssize(shared) < num_clusters) {
     shared.push_back(true);
     own.push_back(false);
   }
@@ -55,8 +55,8 @@ void ReadXlTies(HfConfigReader& reader, int64_t num_clusters, ModelConfig& model
 
 void ReadXlSoftmax(HfConfigReader& reader, HfConfig& config) {
   ModelConfig& model = config.model;
-  HfConfigReader::Json cutoffs = HfConfigReader::Json::array({20000, 40000, 200000});
-  if (const HfConfigReader::Json* const found = reader.Find("cutoffs")) cutoffs = *found;
+  Json cutoffs = Json::array({20000, 40000, 200000});
+  if (const Json* const found = reader.Find("cutoffs")) cutoffs = *found;
   reader.faults().Require(
       cutoffs.is_array(),
       absl::StrCat("'cutoffs' is ", HfConfigReader::Text(cutoffs), " but must be a list"));
@@ -70,7 +70,7 @@ void ReadXlSoftmax(HfConfigReader& reader, HfConfig& config) {
 void VisitXlSoftmax(HfKeys& keys) {
   ModelConfig& model = keys.model;
   const int64_t vocab_size = keys.config.vocab_size;
-  HfKeys::Json cutoffs = HfKeys::Json::array(), ties = HfKeys::Json::array({false});
+  Json cutoffs = Json::array(), ties = Json::array({false});
   if (keys.reader() == nullptr && CheckAdaptiveClusters(model, vocab_size).ok()) {
     for (const AdaptiveCluster& cluster : AdaptiveClusters(model, vocab_size)) {
       if (cluster.end == vocab_size) break;

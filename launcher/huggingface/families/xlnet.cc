@@ -39,11 +39,11 @@ void VisitXlnetVocabulary(HfKeys& keys) {
 }
 
 // Says in an imported model's file that the summary is that of our heads, where the run has one.
-void UpdateXlnetSummary(const ModelConfig& model, HfFamily::Json& json) {
+void UpdateXlnetSummary(const ModelConfig& model, Json& json) {
   const TaskConfig& task = model.task;
   const bool has_summary = task.has_head() && !task.has_spans() && !task.has_tags();
   if (model.next_sentence_head || has_summary) {
-    for (const auto& [key, value] : {std::pair<const char*, HfFamily::Json>{"summary_type", "last"},
+    for (const auto& [key, value] : {std::pair<const char*, Json>{"summary_type", "last"},
                                      {"summary_activation", "tanh"},
                                      {"summary_use_proj", true}}) {
       json[key] = value;
