@@ -16,6 +16,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,6 +40,7 @@ enum class Reduction {
   kFast,  // a running sum per rank, then the library's order: fewer buffers, bits depend on the
           // ranks
 };
+constexpr auto SpellingsOf(Reduction) { return std::array{"tree", "fast"}; }
 
 struct GradientReducerOptions {
   int64_t num_elements = 0;  // N, size of the flat parameter space

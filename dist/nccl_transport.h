@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -48,6 +49,7 @@ enum class TransportKind {
   kMpi,   // directly, or through host memory
   kNccl,  // or an error
 };
+constexpr auto SpellingsOf(TransportKind) { return std::array{"auto", "mpi", "nccl"}; }
 
 struct TransportOptions {
   TransportKind kind = TransportKind::kAuto;

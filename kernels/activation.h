@@ -8,12 +8,15 @@
 
 #pragma once
 
+#include <array>
+
 #include "core/base/tensor.h"
 #include "kernels/dropout.h"
 
 namespace anyorder::kernels {
 
 enum class Activation { kGeluTanh, kGeluErf, kRelu, kSilu, kTanh };
+constexpr auto SpellingsOf(Activation) { return std::array{"gelu", "gelu_erf", "relu", "silu"}; }
 
 // y = dropout(activation(x) * factor). With a factor: GLU variants (Shazeer 2020), whose gate is x.
 struct ActivationForwardArgs {

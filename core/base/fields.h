@@ -2,8 +2,7 @@
 //
 //   struct ThingConfig {
 //     int64_t num_things = 4;
-//     template <typename Self, typename Visitor>
-//     static void VisitFields(Self& self, Visitor& visit) {
+//     static void VisitFields(auto& self, auto& visit) {
 //       visit("num_things", self.num_things, "Things of a lane.", AtLeast(1, "things"));
 //     }
 //     FaultList Validate() const;  // CheckBounds, and what a field asks of others
@@ -12,7 +11,7 @@
 // After the sentence come attributes in any order, each of a type of its own: FieldBounds, Decides,
 // and those of a section (SamplingKeys). The sentence is the field's documentation: `anyorder
 // config` prints it with unit and bounds, and the member has no comment that says it again. Field
-// types: bool, int64_t, double, std::string, and enums with a kEnumNames specialisation. Goals:
+// types: bool, int64_t, double, std::string, and enums with SpellingsOf. Goals:
 // adding a field is one member and one line. Non-goals: nesting below one level, optional fields,
 // migration of old names.
 
@@ -32,11 +31,19 @@
 
 namespace anyorder {
 
-// Specialise for each configuration enum: the TOML spelling of each value.
-//   template <> inline constexpr auto kEnumNames<Colour> = std::to_array<std::pair<Colour, const
-//   char*>>({...});
+// The value of kEnumNames that these names give, for enumerators that count from 0.
+template <typename Enum, typename... Names>
+constexpr auto EnumNames(Names... names) {
+  int next = 0;
+  return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
+}
+
+// Each value of a configuration enum with its TOML spelling. The spellings, in the order of
+// declaration, stand beside the enum, in its namespace:
+//   constexpr auto SpellingsOf(Colour) { return std::array{"red", "green"}; }
 template <typename Enum>
-inline constexpr std::array<std::pair<Enum, const char*>, 0> kEnumNames{};
+inline constexpr auto kEnumNames =
+    std::apply([](auto... names) { return EnumNames<Enum>(names...); }, SpellingsOf(Enum()));
 
 // The TOML spelling of `value`; "" if it has none.
 template <typename Enum>
@@ -96,13 +103,6 @@ constexpr Attribute AttributeOf(Attribute unset, const Attributes&... attributes
 // The candidate closest to `word` by edit distance, or "" if none is close enough to be a likely
 // typo.
 std::string NearestName(absl::string_view word, const std::vector<std::string>& candidates);
-
-// kEnumNames' value for enumerators that count from 0: their names in the order of declaration.
-template <typename Enum, typename... Names>
-constexpr auto EnumNames(Names... names) {
-  int next = 0;
-  return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
-}
 
 // Collects faults so that a user sees all of them at once.
 class FaultList {

@@ -166,27 +166,16 @@ struct AnyOrderConfig {
   }
 };
 
-template <>
-inline constexpr auto kEnumNames<MaskDraw> = EnumNames<MaskDraw>("rate", "count");
-template <>
-inline constexpr auto kEnumNames<RateStrata> = EnumNames<RateStrata>("van_der_corput", "own",
-                                                                     "shared");
-template <>
-inline constexpr auto kEnumNames<LossWeight> = EnumNames<LossWeight>("rate", "time", "one", "cart");
-template <>
-inline constexpr auto kEnumNames<LossDivisor> = EnumNames<LossDivisor>("tokens", "masked",
-                                                                       "answers");
-template <>
-inline constexpr auto kEnumNames<AnswerPadding> = EnumNames<AnswerPadding>("longest", "seq_len",
-                                                                           "none", "random_cut");
-template <>
-inline constexpr auto kEnumNames<Annealing> = EnumNames<Annealing>("none", "band", "random");
-template <>
-inline constexpr auto kEnumNames<GroupOrder> = EnumNames<GroupOrder>("text", "blocks", "random");
-template <>
-inline constexpr auto kEnumNames<EsoForm> = EnumNames<EsoForm>("a", "b", "mixed");
-template <>
-inline constexpr auto kEnumNames<TokenOrder> = EnumNames<TokenOrder>("random", "text",
-                                                                     "curriculum");
+constexpr auto SpellingsOf(MaskDraw) { return std::array{"rate", "count"}; }
+constexpr auto SpellingsOf(RateStrata) { return std::array{"van_der_corput", "own", "shared"}; }
+constexpr auto SpellingsOf(LossWeight) { return std::array{"rate", "time", "one", "cart"}; }
+constexpr auto SpellingsOf(LossDivisor) { return std::array{"tokens", "masked", "answers"}; }
+constexpr auto SpellingsOf(AnswerPadding) {
+  return std::array{"longest", "seq_len", "none", "random_cut"};
+}
+constexpr auto SpellingsOf(Annealing) { return std::array{"none", "band", "random"}; }
+constexpr auto SpellingsOf(GroupOrder) { return std::array{"text", "blocks", "random"}; }
+constexpr auto SpellingsOf(EsoForm) { return std::array{"a", "b", "mixed"}; }
+constexpr auto SpellingsOf(TokenOrder) { return std::array{"random", "text", "curriculum"}; }
 
 }  // namespace anyorder

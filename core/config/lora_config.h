@@ -17,10 +17,9 @@ namespace anyorder {
 
 // Projections of a layer that can have an adapter.
 enum class AdapterTarget { kQ, kK, kV, kO, kR, kGate, kUp, kDown };
-
-template <>
-inline constexpr auto kEnumNames<AdapterTarget> = EnumNames<AdapterTarget>("q", "k", "v", "o", "r",
-                                                                           "gate", "up", "down");
+constexpr auto SpellingsOf(AdapterTarget) {
+  return std::array{"q", "k", "v", "o", "r", "gate", "up", "down"};
+}
 
 // Section [train.lora].
 struct LoraConfig {

@@ -280,34 +280,21 @@ inline DType ToDType(ComputeType type) {
   return type == ComputeType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
 }
 
-template <>
-inline constexpr auto kEnumNames<ComputeType> = EnumNames<ComputeType>("fp32", "bf16", "fp64");
-template <>
-inline constexpr auto kEnumNames<InitialMemory> = EnumNames<InitialMemory>("masked", "zeros");
-template <>
-inline constexpr auto kEnumNames<Initializer> = EnumNames<Initializer>("normal", "uniform",
-                                                                       "truncated_normal");
-template <>
-inline constexpr auto kEnumNames<Positions> = EnumNames<Positions>("relative", "learned",
-                                                                   "learned_pairs", "rope", "none");
-template <>
-inline constexpr auto kEnumNames<PositionBias> = EnumNames<PositionBias>("none", "t5", "t5_causal");
-template <>
-inline constexpr auto kEnumNames<Segments> = EnumNames<Segments>("relative", "learned", "none");
-template <>
-inline constexpr auto kEnumNames<LayerNormPlace> = EnumNames<LayerNormPlace>("post", "pre");
-template <>
-inline constexpr auto kEnumNames<Norm> = EnumNames<Norm>("layer_norm", "rms_norm");
-template <>
-inline constexpr auto kEnumNames<FfnResidual> = EnumNames<FfnResidual>("input", "normed");
-template <>
-inline constexpr auto kEnumNames<RopeScaling> = EnumNames<RopeScaling>("none", "llama3");
-template <>
-inline constexpr auto kEnumNames<SameLength> = EnumNames<SameLength>("off", "torch", "tensorflow");
-template <>
-inline constexpr auto kEnumNames<Softmax> = EnumNames<Softmax>("full", "adaptive");
-template <>
-inline constexpr auto kEnumNames<kernels::Activation> =
-    EnumNames<kernels::Activation>("gelu", "gelu_erf", "relu", "silu");
+constexpr auto SpellingsOf(ComputeType) { return std::array{"fp32", "bf16", "fp64"}; }
+constexpr auto SpellingsOf(InitialMemory) { return std::array{"masked", "zeros"}; }
+constexpr auto SpellingsOf(Initializer) {
+  return std::array{"normal", "uniform", "truncated_normal"};
+}
+constexpr auto SpellingsOf(Positions) {
+  return std::array{"relative", "learned", "learned_pairs", "rope", "none"};
+}
+constexpr auto SpellingsOf(PositionBias) { return std::array{"none", "t5", "t5_causal"}; }
+constexpr auto SpellingsOf(Segments) { return std::array{"relative", "learned", "none"}; }
+constexpr auto SpellingsOf(LayerNormPlace) { return std::array{"post", "pre"}; }
+constexpr auto SpellingsOf(Norm) { return std::array{"layer_norm", "rms_norm"}; }
+constexpr auto SpellingsOf(FfnResidual) { return std::array{"input", "normed"}; }
+constexpr auto SpellingsOf(RopeScaling) { return std::array{"none", "llama3"}; }
+constexpr auto SpellingsOf(SameLength) { return std::array{"off", "torch", "tensorflow"}; }
+constexpr auto SpellingsOf(Softmax) { return std::array{"full", "adaptive"}; }
 
 }  // namespace anyorder

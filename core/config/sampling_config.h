@@ -229,13 +229,8 @@ struct SamplingConfig {
   FaultList Validate(SampleKind kind) const;
 };
 
-template <>
-inline constexpr auto kEnumNames<SpanKind> = EnumNames<SpanKind>("subword", "word", "single",
-                                                                 "ngram");
-template <>
-inline constexpr auto kEnumNames<PairStyle> = EnumNames<PairStyle>("xlnet", "bert");
-template <>
-inline constexpr auto kEnumNames<KeptOriginals> = EnumNames<KeptOriginals>("mask", "drop_par",
-                                                                           "leak");
+constexpr auto SpellingsOf(SpanKind) { return std::array{"subword", "word", "single", "ngram"}; }
+constexpr auto SpellingsOf(PairStyle) { return std::array{"xlnet", "bert"}; }
+constexpr auto SpellingsOf(KeptOriginals) { return std::array{"mask", "drop_par", "leak"}; }
 
 }  // namespace anyorder

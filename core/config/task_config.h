@@ -19,6 +19,10 @@ enum class ExampleTask {
   kSpans,           // question, passage; the label is a part of the passage, or that none answers
   kTokens,          // the words of a text; each has a class, its tag
 };
+constexpr auto SpellingsOf(ExampleTask) {
+  return std::array{"classification", "entailment",      "similarity",          "multiple_choice",
+                    "generation",     "span_extraction", "token_classification"};
+}
 
 // The number of texts that an example without choices may have.
 inline constexpr int64_t kMostTexts = 26;
@@ -30,6 +34,7 @@ inline constexpr int32_t kNoTag = -2;
 
 // How the answer of kSpans is read off the states of its tokens (heads/span_head.h).
 enum class SpanHeadKind { kConditional, kSimple };
+constexpr auto SpellingsOf(SpanHeadKind) { return std::array{"conditional", "simple"}; }
 
 struct TaskConfig {
   ExampleTask task = ExampleTask::kClassification;
@@ -56,14 +61,6 @@ struct TaskConfig {
   int64_t num_outputs() const { return has_choices() ? 1 : num_classes; }
   bool operator==(const TaskConfig& other) const = default;
 };
-
-template <>
-inline constexpr auto kEnumNames<ExampleTask> =
-    EnumNames<ExampleTask>("classification", "entailment", "similarity", "multiple_choice",
-                           "generation", "span_extraction", "token_classification");
-
-template <>
-inline constexpr auto kEnumNames<SpanHeadKind> = EnumNames<SpanHeadKind>("conditional", "simple");
 
 inline const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
 

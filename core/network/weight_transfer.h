@@ -22,9 +22,7 @@ namespace anyorder {
 // rows again, from the first, as often as needed, so that each stretch of the text is known at
 // once; or initial values, as in a model from scratch.
 enum class NewPositions { kCopy, kRandom };
-
-template <>
-inline constexpr auto kEnumNames<NewPositions> = EnumNames<NewPositions>("copy", "random");
+constexpr auto SpellingsOf(NewPositions) { return std::array{"copy", "random"}; }
 
 struct TransferPlan {
   // Elements [begin, end) of the new flat space are those from `source` on of the old one.

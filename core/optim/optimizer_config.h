@@ -15,19 +15,16 @@
 namespace anyorder {
 
 enum class LearningRateDecay { kLinear, kCosine, kConstant, kPolynomial, kWarmupStableDecay };
-
-template <>
-inline constexpr auto kEnumNames<LearningRateDecay> = EnumNames<LearningRateDecay>(
-    "linear", "cosine", "constant", "polynomial", "warmup_stable_decay");
+constexpr auto SpellingsOf(LearningRateDecay) {
+  return std::array{"linear", "cosine", "constant", "polynomial", "warmup_stable_decay"};
+}
 
 // Where bias correction leaves epsilon (kernels/adamw.h). TensorFlow's Adam, and so XLNet's and
 // BERT's released code where it corrects, adds it to the root of the uncorrected second moment,
 // which is up to 1 / sqrt(1 - beta2) = 31.6 times epsilon in the first steps; torch.optim.AdamW, to
 // the root of the corrected one. Without bias correction both are the same.
 enum class AdamForm { kTensorflow, kTorch };
-
-template <>
-inline constexpr auto kEnumNames<AdamForm> = EnumNames<AdamForm>("tensorflow", "torch");
+constexpr auto SpellingsOf(AdamForm) { return std::array{"tensorflow", "torch"}; }
 
 struct OptimizerConfig {
   double learning_rate = 1e-4;

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,7 @@ enum class DeviceChoice {
   kAuto,  // a GPU if the program was built for one and it can be used, else the CPU
   kCpu,
   kCuda,
+constexpr auto SpellingsOf(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
 };
 
 struct BackendOptions : CpuBackendOptions {
@@ -62,12 +64,3 @@ std::string OneDnnVersion();
 std::vector<std::string> ListDevices();
 
 }  // namespace anyorder::kernels
-
-namespace anyorder {
-
-template <>
-inline constexpr auto kEnumNames<kernels::DeviceChoice> = EnumNames<kernels::DeviceChoice>("auto",
-                                                                                           "cpu",
-                                                                                           "cuda");
-
-}  // namespace anyorder

@@ -110,8 +110,7 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& names, Number& numb
 template <typename Enum>
 CLI::Option* AddEnum(CLI::App* command, const std::string& names, Enum& value,
                      const std::string& help) {
-  std::vector<std::string> spellings;
-  for (const auto& [unused, spelling] : kEnumNames<Enum>) spellings.emplace_back(spelling);
+  constexpr auto spellings = SpellingsOf(Enum());
   const auto read = [&value](const std::string& text) {
     for (const auto& [candidate, spelling] : kEnumNames<Enum>)
       if (text == spelling) value = candidate;

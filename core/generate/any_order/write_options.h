@@ -68,25 +68,22 @@ enum class WriteMethod {
   kSpeculative,
   kBurst,
 };
-template <>
-inline constexpr auto kEnumNames<WriteMethod> = EnumNames<WriteMethod>("left-to-right", "llada",
-                                                                       "dream", "mdlm", "threshold",
-                                                                       "bd3lm", "eso-lm", "a3",
-                                                                       "a3-resample", "sequential",
-                                                                       "speculative", "burst");
+constexpr auto SpellingsOf(WriteMethod) {
+  return std::array{"left-to-right", "llada", "dream",       "mdlm",       "threshold",   "bd3lm",
+                    "eso-lm",        "a3",    "a3-resample", "sequential", "speculative", "burst"};
+}
 
 // How sure a prediction is: the probability of its token, its lead over the second most likely
 // token, the negative entropy of all tokens, or a random number.
 enum class Confidence { kProbability, kMargin, kEntropy, kRandom };
-template <>
-inline constexpr auto kEnumNames<Confidence> = EnumNames<Confidence>("probability", "margin",
-                                                                     "entropy", "random");
+constexpr auto SpellingsOf(Confidence) {
+  return std::array{"probability", "margin", "entropy", "random"};
+}
 
 // Keys of a network whose keys are not final, kept within a block (Wu et al. 2025, Fast-dLLM):
 // those of the tokens before it, or of all others. Both approximate.
 enum class BlockCache { kNone, kPrefix, kDual };
-template <>
-inline constexpr auto kEnumNames<BlockCache> = EnumNames<BlockCache>("none", "prefix", "dual");
+constexpr auto SpellingsOf(BlockCache) { return std::array{"none", "prefix", "dual"}; }
 
 // Methods that an option acts on; empty: all.
 using WriteMethods = std::vector<WriteMethod>;

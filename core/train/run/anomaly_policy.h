@@ -27,10 +27,9 @@ enum class AnomalyAction {
   kStop,      // end the run for good (93)
   kRollback,  // start again from the newest checkpoint and hold the step back when it comes again
 };
-
-template <>
-inline constexpr auto kEnumNames<AnomalyAction> = EnumNames<AnomalyAction>("ignore", "skip", "stop",
-                                                                           "rollback");
+constexpr auto SpellingsOf(AnomalyAction) {
+  return std::array{"ignore", "skip", "stop", "rollback"};
+}
 
 // Section [anomaly]. No part of a run's identity: a run that stopped at a step may be told to skip
 // it.
@@ -74,9 +73,7 @@ enum class Anomaly {
   kRolledBack,  // held back because a rollback says so
 };
 // What ledger and metadata call them.
-template <>
-inline constexpr auto kEnumNames<Anomaly> = EnumNames<Anomaly>("", "nonfinite", "spike",
-                                                               "rolled_back");
+constexpr auto SpellingsOf(Anomaly) { return std::array{"", "nonfinite", "spike", "rolled_back"}; }
 
 // A value's mean and mean absolute deviation.
 struct RunningSpread {

@@ -388,13 +388,6 @@ std::vector<std::string> FunctionLines(const RunConfig& config);
 // InvalidArgument as above, of these keys.
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);
 
-template <>
-inline constexpr auto kEnumNames<dist::Reduction> = EnumNames<dist::Reduction>("tree", "fast");
-template <>
-inline constexpr auto kEnumNames<dist::TransportKind> = EnumNames<dist::TransportKind>("auto",
-                                                                                       "mpi",
-                                                                                       "nccl");
-
 // Sizes of a batch that a message may recommend: `size` and its halves, which keep the number of
 // microbatches a power of two.
 std::vector<int64_t> Halves(int64_t size);
