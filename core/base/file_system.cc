@@ -278,7 +278,7 @@ absl::Status AtomicFile::Append(absl::string_view bytes) {
 }
 
 absl::Status AtomicFile::Flush() {
-  const auto bytes = static_cast<int64_t>(buffer_.size());
+  const auto bytes = std::ssize(buffer_);
   RETURN_IF_ERROR(file_->WriteAt(flushed_, buffer_.data(), bytes));
   flushed_ += bytes;
   buffer_.clear();

@@ -1,7 +1,6 @@
 // The members of a struct as JSON. One function says them, and visitors write and read them:
 //
-//   template <typename Pace, typename Visitor>
-//   void VisitPace(Pace& pace, Visitor&& visit) {
+//   void VisitPace(auto& pace, auto&& visit) {
 //     visit("rank", pace.rank);
 //     visit("node", pace.node);
 //   }
@@ -52,8 +51,7 @@ Json TryParseJson(const Text& text) {
 // literal)", with the line if the fault is not in the first. Columns are characters, from 1. Or
 // which limit it is beyond.
 std::string WhyNoJsonObject(std::string_view text);
-template <typename Text>  // Abseil's views
-std::string WhyNoJsonObject(const Text& text) {
+std::string WhyNoJsonObject(const auto& text) {  // Abseil's views
   return WhyNoJsonObject(std::string_view(text.data(), text.size()));
 }
 
@@ -108,8 +106,7 @@ bool Holds(const Json& json) {
   }
 }
 
-template <typename Json>
-auto MemberWriter(Json& json) {
+auto MemberWriter(auto& json) {
   return [&json](const std::string& key, const auto& value) { json[key] = value; };
 }
 

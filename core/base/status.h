@@ -38,8 +38,7 @@ int ExitStatusFor(const absl::Status& status);
 //   return DataLoss("'", path, "' has ", size, " bytes");
 template <absl::StatusCode kCode>
 struct ErrorOf {
-  template <typename... Parts>
-  absl::Status operator()(const Parts&... message) const {
+  absl::Status operator()(const auto&... message) const {
     return absl::Status(kCode, absl::StrCat(message...));
   }
 };

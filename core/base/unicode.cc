@@ -12,8 +12,7 @@ constexpr char32_t kFinalSigma = 0x3C2;
 constexpr char32_t kCapitalDottedI = 0x130;
 
 // Whether its general category is one of these.
-template <typename... Categories>
-bool IsOneOf(char32_t c, Categories... categories) {
+bool IsOneOf(char32_t c, auto... categories) {
   const utf8proc_category_t category = utf8proc_category(static_cast<utf8proc_int32_t>(c));
   return ((category == categories) || ...);
 }

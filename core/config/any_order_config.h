@@ -56,8 +56,7 @@ struct AnyOrderConfig {
     return answer_padding == AnswerPadding::kLongest || answer_padding == AnswerPadding::kRandomCut;
   }
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     using enum SamplingKeys;
     visit("mask_rate_min", self.mask_rate_min,
           "masked_diffusion, block_diffusion, eso_lm: mask rates are uniform in [mask_rate_min, "

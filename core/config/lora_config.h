@@ -28,8 +28,7 @@ struct LoraConfig {
   std::string targets = "all";
   std::string tensors;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("rank", self.rank,
           "Rank of low-rank adapters (LoRA, Hu et al. 2021), which are trained instead of the "
           "weights of train.init_from; 0: no adapters, all weights are trained.",

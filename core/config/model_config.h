@@ -98,8 +98,7 @@ struct ModelConfig {
   double init_range = 0.02;
   ComputeType dtype = ComputeType::kFloat32;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("num_layers", self.num_layers, "Transformer layers.", Between(1, 1 << 16));
     visit("model_dim", self.model_dim,
           "Width of the residual stream; even, and divisible by num_heads.", Between(1, 1 << 20));

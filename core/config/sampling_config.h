@@ -95,8 +95,7 @@ struct SamplingConfig {
   // Special tokens of a sequence of two texts. RunConfig::Resolve sets it; files have no such key.
   int64_t pair_specials = 4;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     using enum SamplingKeys;
     // Positions are 32-bit in batches and in the kernels; this leaves room for memory and sums.
     visit("seq_len", self.seq_len, "Length of a training sequence.", Between(1, 1 << 24, "tokens"),

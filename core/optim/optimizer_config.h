@@ -53,8 +53,7 @@ struct OptimizerConfig {
 
   bool keeps_average() const { return ema_decay > 0; }
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("learning_rate", self.learning_rate, "Peak learning rate, reached when warm-up ends.",
           Above(0));
     visit("min_learning_rate_ratio", self.min_learning_rate_ratio,

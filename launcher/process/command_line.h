@@ -66,15 +66,13 @@ ValueCheck IsUsable(PathUse use, bool takes_dash = false);
 inline constexpr int64_t kMaxCount = int64_t{1} << 40;
 
 // A file or directory, which need not be there.
-template <typename Path>
-CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
+CLI::Option* AddPath(CLI::App* command, const std::string& names, auto& path,
                      const std::string& help) {
   return command->add_option(names, path, help)->check(IsNotEmpty())->type_name("PATH");
 }
 
 // One that is used so.
-template <typename Path>
-CLI::Option* AddPath(CLI::App* command, const std::string& names, Path& path,
+CLI::Option* AddPath(CLI::App* command, const std::string& names, auto& path,
                      const std::string& help, PathUse use, bool takes_dash = false) {
   return AddPath(command, names, path, help)->check(IsUsable(use, takes_dash));
 }
@@ -90,8 +88,7 @@ CLI::Option* WithDefault(CLI::Option* option, const Number& number, const FieldB
 }
 
 // A whole number in [least, most]; CLI11 would read -5 as an enormous unsigned one.
-template <typename Number>
-CLI::Option* AddCount(CLI::App* command, const std::string& names, Number& number,
+CLI::Option* AddCount(CLI::App* command, const std::string& names, auto& number,
                       const std::string& help, int64_t least = 0, int64_t most = kMaxCount) {
   CLI::Option* const option = command->add_option(names, number, help);
   option->check(IsCount(least, most))->type_name("N");
@@ -99,8 +96,7 @@ CLI::Option* AddCount(CLI::App* command, const std::string& names, Number& numbe
                      Between(static_cast<double>(least), static_cast<double>(most)));
 }
 
-template <typename Number>
-CLI::Option* AddNumber(CLI::App* command, const std::string& names, Number& number,
+CLI::Option* AddNumber(CLI::App* command, const std::string& names, auto& number,
                        const std::string& help, const FieldBounds& bounds = {}) {
   CLI::Option* const option = command->add_option(names, number, help);
   return WithDefault(option->check(IsNumber(bounds))->type_name("X"), number, bounds);

@@ -30,8 +30,7 @@ constexpr size_t kMaxStarts = 400;
 constexpr size_t kMaxEvents = 400;
 
 // The first and last `limit` / 2 of `items`.
-template <typename T>
-void KeepEnds(size_t limit, std::vector<T>& items) {
+void KeepEnds(size_t limit, auto& items) {
   if (items.size() <= limit) return;
   const auto half = static_cast<int64_t>(limit / 2);
   items.erase(items.begin() + half, items.end() - half);
@@ -166,8 +165,7 @@ class RunReader {
   }
 
   // What an event says about the run as a whole.
-  template <typename Event>
-  void TakeEvent(const Event& event, double /*time*/) {
+  void TakeEvent(const auto& event, double /*time*/) {
     if constexpr (requires { event.config_digest; })
       if (!event.config_digest.empty()) run_.config_digest = event.config_digest;
     if constexpr (requires { event.dataset_digest; })

@@ -25,10 +25,9 @@ Json Short(double value) {
 // Times keep their milliseconds, however long the run.
 Json Seconds(double seconds) { return std::round(seconds * 1e3) / 1e3; }
 
-template <typename Item, typename Get>
-Json Column(const std::vector<Item>& items, Get get) {
+Json Column(const auto& items, auto get) {
   Json column = Json::array();
-  for (const Item& item : items) column.push_back(get(item));
+  for (const auto& item : items) column.push_back(get(item));
   return column;
 }
 

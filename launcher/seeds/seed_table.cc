@@ -18,8 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-template <typename Visitor>
-void VisitSpread(const Spread& spread, Visitor visit) {
+void VisitSpread(const Spread& spread, auto visit) {
   visit("median", spread.median);
   visit("mean", spread.mean);
   visit("min", spread.min);

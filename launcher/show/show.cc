@@ -98,7 +98,7 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
     const std::string where = absl::StrCat(path, ":", ++number);
     ASSIGN_OR_RETURN(const std::vector<uint8_t> row, ParseRow(line, where));
     if (row.empty()) continue;
-    const auto keys = static_cast<int64_t>(row.size());
+    const auto keys = std::ssize(row);
     if (mask.num_rows > 0 && keys != mask.num_keys)
       return FailedPrecondition(where, ": ", keys, " keys, but the rows before have ",
                                 mask.num_keys, "; give each row all");
@@ -112,8 +112,7 @@ absl::StatusOr<DenseMask> ParseMask(const std::string& text, const std::string& 
 }
 
 // Whether there would be a picture without what `leave_out` takes away.
-template <typename LeaveOut>
-bool IsDrawnWithout(ShowOptions options, LeaveOut leave_out) {
+bool IsDrawnWithout(ShowOptions options, auto leave_out) {
   leave_out(options);
   const absl::StatusOr<RunConfig> config = ShowConfig(options);
   return config.ok() && MakeScene(*config, options).ok();

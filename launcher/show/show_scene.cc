@@ -82,8 +82,8 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   }
   if (sample.padding > 0) parts.push_back({slots, slots + sample.padding, "padding"});
   // Copies of tokens, after the text: those that only their group sees apart.
-  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
-  const auto shown = static_cast<int64_t>(scene.content.size());
+  const auto text_end = std::ssize(scene.sample.tokens);
+  const auto shown = std::ssize(scene.content);
   const auto grouped =
       std::count_if(scene.content.begin() + text_end, scene.content.end(),
                     [&](const ShownSlot& row) { return scene.batch.row_grp[row.index] >= 0; });
@@ -94,7 +94,7 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
 
 // Room for copies that this sample does not need is left out.
 void AddKeys(const ShownText& text, Scene& scene) {
-  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const auto text_end = std::ssize(scene.sample.tokens);
   const Batch& batch = scene.batch;
   const BatchShape& shape = batch.shape;
   for (int64_t k = 0; k < shape.num_keys(); ++k) {
@@ -116,7 +116,7 @@ void AddKeys(const ShownText& text, Scene& scene) {
 }
 
 void AddRows(const ShownText& text, Scene& scene) {
-  const auto text_end = static_cast<int64_t>(scene.sample.tokens.size());
+  const auto text_end = std::ssize(scene.sample.tokens);
   const Batch& batch = scene.batch;
   const BatchShape& shape = batch.shape;
   std::vector<std::optional<std::string>> labels(shape.num_rows());

@@ -29,7 +29,7 @@ class TerminalDrawing {
  public:
   TerminalDrawing(const Scene& scene, const PictureStyle& style)
       : scene_(scene), style_(style), glyphs_(style.ascii ? kAscii : kUnicode) {
-    const auto keys = static_cast<int64_t>(scene.keys.size());
+    const auto keys = std::ssize(scene.keys);
     cell_ = kLabelWidth + 2 * keys + 4 <= style.columns ? 2 : 1;
   }
 
@@ -83,8 +83,7 @@ class TerminalDrawing {
   }
 
   // One cell for each key, with bars where blocks begin.
-  template <typename CellOf>
-  std::string Cells(CellOf cell_of) const {
+  std::string Cells(auto cell_of) const {
     std::string cells;
     for (size_t k = 0; k < scene_.keys.size(); ++k) {
       if (scene_.StartsBlock(k)) cells += glyphs_.bar;
@@ -94,8 +93,7 @@ class TerminalDrawing {
   }
 
   // Numbers of the columns, upright: the last digit in the last line, after `name`.
-  template <typename NumberOf>
-  void UprightNumbers(const char* name, NumberOf number_of) {
+  void UprightNumbers(const char* name, auto number_of) {
     size_t digits = 1;
     for (const ShownSlot& key : scene_.keys) digits = std::max(digits, number_of(key).size());
     for (size_t line = 0; line < digits; ++line) {

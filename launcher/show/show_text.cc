@@ -118,7 +118,7 @@ VocabularyIds ShownText::vocabulary() const {
 }
 
 ShownText::Place ShownText::At(int64_t position) const {
-  const auto period = static_cast<int64_t>(words_.size());
+  const auto period = std::ssize(words_);
   const int64_t distance = position - origin_;
   const int64_t copy =
       distance >= 0 ? distance / period : -((-distance + period - 1) / period);  // rounds down

@@ -84,7 +84,7 @@ class SlurmBackend final : public LaunchBackend {
       environment_ = MpiEnvironmentForNodes();
     }
     ASSIGN_OR_RETURN(nodes_, NodesThatAnswer());
-    const auto num_nodes = static_cast<int64_t>(nodes_.size());
+    const auto num_nodes = std::ssize(nodes_);
     const int64_t wanted = options_.ranks_per_node;
     const Shape shape = ChooseShape(num_nodes, wanted, options_.max_ranks);
     if (shape.nodes * shape.ranks_per_node < num_nodes * wanted) {

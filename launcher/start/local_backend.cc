@@ -86,9 +86,8 @@ class LocalBackend final : public LaunchBackend {
 };
 
 // A program of ours with the options that all of them have, then its own.
-template <typename... Words>
 std::vector<std::string> CommandOf(const char* program, const AttemptOptions& options,
-                                   const Words&... own) {
+                                   const auto&... own) {
   return {ProgramDirectory() + program,
           "--run-dir",
           options.run_dir,

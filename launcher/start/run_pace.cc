@@ -125,8 +125,7 @@ Labels LabelsOf(int rank, const std::string& node) {
 // Each once: until MPI numbers them, two may have the same number.
 using Ranks = std::map<int, const liveness::RankState*>;
 
-template <typename Value>
-void AddCounter(const char* name, const char* help, const Ranks& ranks, Value value,
+void AddCounter(const char* name, const char* help, const Ranks& ranks, auto value,
                 PrometheusWriter& out) {
   out.Begin(name, "counter", help);
   for (const auto& [rank, state] : ranks)

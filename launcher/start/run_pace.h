@@ -31,8 +31,7 @@ struct AttemptPace {
 absl::StatusOr<AttemptPace> ReadAttemptPace(const std::string& run_dir, int64_t attempt);
 
 // The members of a liveness::RankPace as JSON has them.
-template <typename Pace, typename Visitor>
-void VisitPace(Pace& pace, Visitor&& visit) {
+void VisitPace(auto& pace, auto&& visit) {
   visit("rank", pace.rank);
   visit("node", pace.node);
   visit("compute_ms", pace.compute_ms);

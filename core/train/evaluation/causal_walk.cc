@@ -124,7 +124,7 @@ absl::Status CausalWalk::FillLane(int64_t b, int64_t segment, bool is_scored, Ba
   const int64_t end = std::min(first + length + 1, text_->num_tokens());
   std::vector<int32_t> tokens(static_cast<size_t>(end - begin));
   RETURN_IF_ERROR(text_->ReadTokens(begin, end, tokens.data()));
-  const auto available = static_cast<int64_t>(tokens.size());
+  const auto available = std::ssize(tokens);
   tokens.resize(static_cast<size_t>(num_slots() + 1), 0);
   TextSample sample;
   sample.lane = b;

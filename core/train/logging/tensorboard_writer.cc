@@ -19,8 +19,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "records are little-endian");
 
-template <typename T>
-void AppendRaw(std::string& out, T value) {
+void AppendRaw(std::string& out, auto value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof value);
 }
 

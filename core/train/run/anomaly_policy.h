@@ -41,8 +41,7 @@ struct AnomalyConfig {
   int64_t rollback_steps = 1;
   int64_t max_skipped_in_a_row = 20;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("on_nonfinite", self.on_nonfinite,
           "What to do when the loss or the gradient norm is not finite: skip the update, stop the "
           "run (exit status 93), or roll back to the newest checkpoint; \"ignore\" is refused.");

@@ -32,8 +32,7 @@ constexpr size_t kSealDigits = 8;
 constexpr int kMaxDamagedSealBytes = 2;  // or of what begins it
 
 // The members of all events, in the order in which they are written: those that `event` has.
-template <typename Event, typename Visitor>
-void VisitMembers(Event& event, Visitor&& visit) {
+void VisitMembers(auto& event, auto&& visit) {
 #define ANYORDER_VISIT(member) \
   if constexpr (requires { event.member; }) visit(#member, event.member)
   ANYORDER_VISIT(run_id);

@@ -24,8 +24,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kStreamBlockBytes = 1 << 20;
 
-template <typename Metrics, typename Visitor>
-void VisitStep(Metrics& metrics, const Visitor& visit) {
+void VisitStep(auto& metrics, const auto& visit) {
   visit("step", metrics.step);
   visit("loss", metrics.loss);
   visit("lr", metrics.lr);
@@ -57,8 +56,7 @@ constexpr char kHeldOutAttempt[] = "eval_attempt";
 constexpr absl::string_view kHeldOut = "eval_";
 
 // `visit_means` is called where the means stand in a line.
-template <typename Metrics, typename Visitor, typename MeansVisitor>
-void VisitHeldOut(Metrics& metrics, const Visitor& visit, MeansVisitor visit_means) {
+void VisitHeldOut(auto& metrics, const auto& visit, auto visit_means) {
   visit("eval_loss", metrics.loss);
   visit("eval_standard_error", metrics.standard_error);
   visit_means();

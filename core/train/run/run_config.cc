@@ -21,8 +21,7 @@ namespace anyorder {
 namespace {
 
 // Calls emit(section, key, text of the value, what it decides) for each field in order.
-template <typename Emit>
-void ForEachField(const RunConfig& config, Emit emit) {
+void ForEachField(const RunConfig& config, auto emit) {
   auto visit_section = [&emit](const char* section, const auto& fields, Decides most) {
     auto visit = [&](const char* key, const auto& value, const char*, const auto&... attributes) {
       emit(section, key, field_text::Format(value),

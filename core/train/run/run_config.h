@@ -43,8 +43,7 @@ struct ObjectiveConfig {
   SpanHeadKind span_head = SpanHeadKind::kConditional;
   bool answer_class = false;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("name", self.name, "Training objective; `anyorder show --list` prints their names.",
           Decides::kTraining);
     visit("next_sentence", self.next_sentence,
@@ -90,8 +89,7 @@ struct TrainConfig {
   kernels::DeviceChoice device = kernels::DeviceChoice::kAuto;
   double device_peak_tflops = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("steps", self.steps, "Optimizer steps of the whole run.", AtLeast(1, "steps"));
     visit("seed", self.seed,
           "Seed of initialisation, dropout, data order and masks: the run is a function of "
@@ -141,8 +139,7 @@ struct DistConfig {
   int64_t collective_timeout_seconds = 900;
   int64_t replica_check_interval = 1;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit(
         "reduction", self.reduction,
         "Order in which gradients are summed: a fixed \"tree\", bitwise identical on any number of "
@@ -176,8 +173,7 @@ struct HealthConfig {
   int64_t file_stall_seconds = 300;
   double straggler_ratio = 1.2;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("contact_timeout_seconds", self.contact_timeout_seconds,
           "Silence between the launcher and a node's checkpoint service after which each takes the "
           "other for lost: the ranks end, and the run starts again.",
@@ -205,8 +201,7 @@ struct CheckpointConfig {
   int64_t max_failed_saves = 3;
   int64_t commit_seconds = 300;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("every", self.every, "Steps between checkpoints; 0: only when the run stops.",
           AtLeast(0, "steps"));
     visit("keep_last", self.keep_last, "Number of newest checkpoints to keep.", AtLeast(2));
@@ -236,8 +231,7 @@ struct EvalConfig {
   int64_t patience = 0;
   bool use_ema = true;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("shards", self.shards,
           "Held-out dataset with the tokenizer of data.shards (`anyorder prep --vocab`); empty: "
           "none.");
@@ -268,8 +262,7 @@ struct EvalConfig {
 struct KernelsConfig {
   std::string gemm_algorithm_cache;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("gemm_algorithm_cache", self.gemm_algorithm_cache,
           "File that pins the GPU's matrix product algorithms; empty: gemm_algorithm_cache.txt in "
           "the run directory.");
@@ -280,8 +273,7 @@ struct KernelsConfig {
 struct CpuConfig {
   int64_t threads = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("threads", self.threads,
           "CPU threads of each rank; 0: usable cores divided by the ranks of the machine.",
           AtLeast(0, "threads"));
@@ -292,8 +284,7 @@ struct CpuConfig {
 struct AccessConfig {
   bool is_private = false;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("private", self.is_private,
           "Nobody but this user may read what the run writes (umask 077); otherwise the umask of "
           "`launch` decides.");
@@ -320,8 +311,7 @@ struct RunConfig {
   // visit(section name, section struct, what its keys decide at most). The dataset is compared by
   // its digest, not by where it lies; devices and [kernels] differ in rounding only, and a log line
   // says when they change.
-  template <typename Self, typename Visitor>
-  static void VisitSections(Self& self, Visitor& visit) {
+  static void VisitSections(auto& self, auto& visit) {
     visit("model", self.model, Decides::kFunction);
     visit("sampling", self.sampling, Decides::kTraining);
     visit("objective", self.objective, Decides::kFunction);

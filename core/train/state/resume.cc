@@ -33,8 +33,7 @@ absl::Status CheckpointsLost(const std::string& run_dir, int64_t step) {
       " was committed, but no checkpoint is there; restore it, or use another run directory");
 }
 
-template <typename State, typename Visitor>
-void VisitAnomaly(State& state, Visitor&& visit) {
+void VisitAnomaly(auto& state, auto&& visit) {
   visit("trained_steps", state.trained_steps);
   visit("loss_mean", state.loss.mean);
   visit("loss_deviation", state.loss.deviation);
@@ -43,8 +42,7 @@ void VisitAnomaly(State& state, Visitor&& visit) {
   visit("skipped_in_a_row", state.skipped_in_a_row);
 }
 
-template <typename State, typename Visitor>
-void VisitBest(State& state, Visitor&& visit) {
+void VisitBest(auto& state, auto&& visit) {
   visit("metric", state.metric);
   visit("step", state.step);
   visit("value", state.value);
@@ -52,8 +50,7 @@ void VisitBest(State& state, Visitor&& visit) {
   visit("last_step", state.last_step);
 }
 
-template <typename Base, typename Visitor>
-void VisitBase(Base& base, Visitor&& visit) {
+void VisitBase(auto& base, auto&& visit) {
   visit("directory", base.directory);
   visit("run_id", base.run_id);
   visit("step", base.step);
@@ -61,8 +58,7 @@ void VisitBase(Base& base, Visitor&& visit) {
 }
 
 // `visit_anomalies` is called where they stand.
-template <typename Metadata, typename Visitor, typename VisitAnomalies>
-void VisitMetadata(Metadata& metadata, Visitor&& visit, VisitAnomalies visit_anomalies) {
+void VisitMetadata(auto& metadata, auto&& visit, auto visit_anomalies) {
   visit("step", metadata.step);
   visit("skipped_steps", metadata.skipped_steps);
   visit_anomalies();

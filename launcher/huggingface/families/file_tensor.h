@@ -72,8 +72,7 @@ TensorTable PlainTensors(const std::vector<ParameterInfo>& parameters);
 
 // Copies between a tensor's values, in its own order, and the flat space. `visit(at, element)` is
 // called for each element that we have: its place in the tensor and in the flat space.
-template <typename Visit>
-void ForEachElement(const FileTensor& tensor, const Visit& visit) {
+void ForEachElement(const FileTensor& tensor, const auto& visit) {
   int64_t width = 0;
   for (const TensorBlock& block : tensor.blocks)
     width = tensor.side_by_side ? width + block.columns : block.columns;

@@ -170,8 +170,7 @@ class HfKeys {
   void SplitWidth(const char* heads, const char* width);
 
   // Writes a key that is not read.
-  template <typename T>
-  void Write(const char* key, const T& value, In in = In::kNew) {
+  void Write(const char* key, const auto& value, In in = In::kNew) {
     if (json_ != nullptr && in >= files_) (*json_)[key] = value;
   }
   // The id of a special token, unless the vocabulary lacks it.
@@ -184,10 +183,7 @@ class HfKeys {
       reader_->faults().Require(condition, fault);
   }
   // Says which key a field has in config.json, where it is visited as something else.
-  template <typename T>
-  void Names(const T& field, const char* key) {
-    names_.emplace_back(&field, key);
-  }
+  void Names(const auto& field, const char* key) { names_.emplace_back(&field, key); }
   // The key of `field`, a member of `config`, or "".
   const char* NameOf(const void* field) const;
 
