@@ -23,7 +23,7 @@ inline std::string RangeText(int64_t first, int64_t last) {
 // "30,291"
 inline std::string Grouped(int64_t number, const char* separator = ",") {
   std::string digits = absl::StrCat(number);
-  for (int64_t at = static_cast<int64_t>(digits.size()) - 3; at > (number < 0 ? 1 : 0); at -= 3)
+  for (int64_t at = std::ssize(digits) - 3; at > (number < 0 ? 1 : 0); at -= 3)
     digits.insert(static_cast<size_t>(at), separator);
   return digits;
 }

@@ -110,7 +110,7 @@ class PosixReadableFile final : public ReadableFile {
       const ssize_t got = pread(fd_.get(), to, static_cast<size_t>(bytes), offset);
       if (got < 0 && errno == EINTR) continue;
       if (got < 0) return ErrnoStatus("read", path_);
-      if (got == 0) return absl::OutOfRangeError("read '" + path_ + "': the file ends too early");
+      if (got == 0) return OutOfRange("read '" + path_ + "': the file ends too early");
       to += got;
       offset += got;
       bytes -= got;
@@ -298,7 +298,7 @@ absl::Status AtomicFile::Commit(bool is_durable) {
 absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
                                  absl::string_view content) {
   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs, path));
-  RETURN_IF_ERROR(file->file().WriteAt(0, content.data(), static_cast<int64_t>(content.size())));
+  RETURN_IF_ERROR(file->file().WriteAt(0, content.data(), std::ssize(content)));
   return file->Commit();
 }
 

@@ -111,7 +111,7 @@ class AtomicFile {
   // Buffered.
   absl::Status Append(absl::string_view bytes);
   // Bytes appended so far.
-  int64_t size() const { return flushed_ + static_cast<int64_t>(buffer_.size()); }
+  int64_t size() const { return flushed_ + std::ssize(buffer_); }
   // Unless `is_durable`, nothing is synced (ReplaceFile).
   absl::Status Commit(bool is_durable = true);
 

@@ -31,14 +31,14 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path, in
   const std::string message =
       absl::StrCat(operation, " '", path, "': ", std::strerror(error_number));
   switch (error_number) {
-    case ENOENT: return absl::NotFoundError(message);
+    case ENOENT: return NotFound(message);
     case EACCES:
-    case EPERM: return absl::PermissionDeniedError(message);
+    case EPERM: return PermissionDenied(message);
     case ENOSPC:
-    case EDQUOT: return absl::ResourceExhaustedError(message);
+    case EDQUOT: return ResourceExhausted(message);
     case EEXIST:
-    case ENOTEMPTY: return absl::AlreadyExistsError(message);
-    default: return absl::UnavailableError(message);
+    case ENOTEMPTY: return AlreadyExists(message);
+    default: return Unavailable(message);
   }
 }
 
@@ -54,9 +54,7 @@ int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
     const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
     if (!is_written) outcome = ErrnoStatus("write", "standard output", errno == 0 ? EIO : errno);
   }
-  if (!outcome.ok()) {
-    WriteToStderr(absl::StrCat(program, ": ", outcome.message(), "\n"));
-  }
+  if (!outcome.ok()) WriteToStderr(absl::StrCat(program, ": ", outcome.message(), "\n"));
   return ExitStatusFor(outcome);
 }
 

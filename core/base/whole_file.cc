@@ -34,7 +34,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_b
   ssize_t got = 0;
   while ((got = ::read(fd.get(), block, sizeof block)) > 0) {
     bytes.append(block, static_cast<size_t>(got));
-    if (static_cast<int64_t>(bytes.size()) <= max_bytes) continue;
+    if (std::ssize(bytes) <= max_bytes) continue;
     return DataLoss("read '", path, "': more than ", max_bytes,
                     " bytes, the most that a file of this kind may have");
   }

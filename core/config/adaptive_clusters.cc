@@ -84,7 +84,7 @@ std::vector<AdaptiveCluster> AdaptiveClusters(const ModelConfig& model, int64_t 
     begin = cutoff;
   }
   clusters.push_back({begin, vocab_size, DimOf(model, clusters.size()), vocab_size - begin});
-  clusters.front().classes += static_cast<int64_t>(cutoffs.size());
+  clusters.front().classes += std::ssize(cutoffs);
   return clusters;
 }
 

@@ -86,12 +86,12 @@ absl::StatusOr<std::vector<kernels::Band>> AttentionWindows(const ModelConfig& m
   const absl::string_view text = absl::StripAsciiWhitespace(model.attention_windows);
   if (model.same_length != SameLength::kOff) {
     if (text.empty()) return SameLengthWindows(model);
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "model.same_length and model.attention_windows are both set; use one of them");
   }
   if (text.empty()) return bands;
   const std::vector<absl::string_view> layers = absl::StrSplit(text, ';');
-  if (layers.size() != 1 && static_cast<int64_t>(layers.size()) != model.num_layers) {
+  if (layers.size() != 1 && std::ssize(layers) != model.num_layers) {
     return InvalidArgument("model.attention_windows names ", layers.size(),
                            " layers but must name one for all or ", model.num_layers);
   }

@@ -301,9 +301,8 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
 absl::Status Trainer::LoadTogether(
     int64_t step, absl::FunctionRef<absl::Status(const TrainingState::PieceDone&)> read) {
   absl::Status status = setup_.Begin(absl::StrCat("loading the checkpoint of step ", step));
-  if (status.ok()) {
+  if (status.ok())
     status = read([this](int64_t elements) { return setup_.Advance(elements, 0, "numbers read"); });
-  }
   return communicator_.AllAgree(status);
 }
 

@@ -237,8 +237,8 @@ absl::StatusOr<HfWeights::Findings> HfWeights::Check(const HfFamily& family,
 
 HfWeights::Totals HfWeights::totals() const {
   Totals totals;
-  totals.files = static_cast<int64_t>(files_.size());
-  totals.tensors = static_cast<int64_t>(tensors_.size());
+  totals.files = std::ssize(files_);
+  totals.tensors = std::ssize(tensors_);
   for (const Tensor& tensor : tensors_) {
     const int64_t elements = tensor.entry.shape.num_elements();
     totals.elements += elements;
@@ -303,7 +303,7 @@ absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
 
 absl::StatusOr<std::vector<float>> HfWeights::Values(absl::string_view name) const {
   const Tensor* const tensor = Find(name);
-  if (tensor == nullptr) return absl::NotFoundError(name);
+  if (tensor == nullptr) return NotFound(name);
   std::vector<float> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
   RETURN_IF_ERROR(ReadTensor(*tensor, values.data()));
   return values;

@@ -58,7 +58,7 @@ absl::StatusOr<std::vector<uint16_t>> ToHalves(const std::string& name,
 
 absl::Status WritePiece(const std::string& name, int64_t begin, const std::vector<float>& values,
                         DType dtype, ckpt::SafetensorsWriter& writer) {
-  const int64_t end = begin + static_cast<int64_t>(values.size());
+  const int64_t end = begin + std::ssize(values);
   if (dtype == DType::kFloat32) return writer.WriteRange(name, begin, end, values.data());
   if (dtype == DType::kFloat16) {
     ASSIGN_OR_RETURN(const std::vector<uint16_t> halves, ToHalves(name, values));
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightReader& source,
   std::vector<float> flat;
   for (TensorBlock& block : moved.blocks) {
     ASSIGN_OR_RETURN(const std::vector<float> values, ReadBlock(source, block));
-    block.offset = static_cast<int64_t>(flat.size());
+    block.offset = std::ssize(flat);
     flat.insert(flat.end(), values.begin(), values.end());
   }
   std::vector<float> gathered(flat.size());

@@ -134,7 +134,7 @@ absl::StatusOr<int64_t> VerifyCheckpoints(const std::string& run_dir) {
     RETURN_IF_ERROR(WithNextStep(checkpoint.status()));
     RETURN_IF_ERROR(WithNextStep(checkpoint->Verify()));
   }
-  return static_cast<int64_t>(checkpoints.size());
+  return std::ssize(checkpoints);
 }
 
 absl::Status InspectRun(const InspectOptions& options) {
@@ -166,7 +166,7 @@ bool Has(const std::string& directory, const char* name) {
 // Prints to stdout. InvalidArgument if `path` is none of the four; DataLoss if it is damaged.
 absl::Status Inspect(const InspectOptions& options) {
   if (options.ledger) return InspectRun(options);
-  if (!options.data.empty()) return absl::InvalidArgumentError("--data is only used with --ledger");
+  if (!options.data.empty()) return InvalidArgument("--data is only used with --ledger");
   absl::StatusOr<Json> json =
       InvalidArgument("'", options.path, "' holds no checkpoint (", ckpt::kManifestName,
                       "), dataset (dataset.json), run (config.toml) or exported model "

@@ -131,7 +131,7 @@ void PrintForPeople(const LedgerReportOptions& options, const RunHistory& histor
                         "samples      %s of %s over %s: %s, %s\n"
                         "lost         %s, %d of them recomputed and compared\n",
                         Counted(audit.steps, "step"), Counted(audit.lanes, "lane"),
-                        Counted(static_cast<int64_t>(time.attempts.size()), "start"),
+                        Counted(std::ssize(time.attempts), "start"),
                         Counted(audit.duplicates, "duplicate"),
                         Counted(audit.omissions, "omission"), Counted(audit.redone_steps, "step"),
                         audit.compared_with_redone);
@@ -163,7 +163,7 @@ absl::Status Verdict(const std::string& run_dir, const SampleAudit& audit, const
                     audit.problems.front().step, "; see the 'problem' lines");
   }
   if (!time.AddsUp()) {
-    return absl::DataLossError(absl::StrFormat(
+    return DataLoss(absl::StrFormat(
         "'%s': the parts of the time are %.3f s, the wall time is %.3f s: they differ by more than "
         "1 %%; was the clock set while the run was active?",
         run_dir, absl::ToDoubleSeconds(time.Sum()), absl::ToDoubleSeconds(time.wall)));

@@ -35,7 +35,7 @@ class Auditor {
   SampleAudit Audit() {
     audit_.steps = counting_.empty() ? 0 : counting_.rbegin()->first;
     audit_.lanes = history_.config.train.global_batch_size;
-    audit_.redone_steps = static_cast<int64_t>(history_.redone.size());
+    audit_.redone_steps = std::ssize(history_.redone);
     CheckBeginnings();
     CheckCountingSteps();
     CheckLostSteps();
@@ -215,7 +215,7 @@ class Auditor {
     for (const auto* lines : {&history_.metrics, &history_.redone}) {
       for (const StepMetrics& line : *lines) {
         const int64_t index = line.step - 1;
-        if (index < 0 || index >= static_cast<int64_t>(planned_.size())) continue;
+        if (index < 0 || index >= std::ssize(planned_)) continue;
         ++audit_.compared_with_plan;
         if (line.samples != planned_[index]) {
           Complain(line.step, line.attempt,

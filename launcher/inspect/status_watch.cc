@@ -41,7 +41,7 @@ std::string Redraw(absl::string_view screen, int64_t rows, int64_t columns, int6
   std::vector<absl::string_view> all = absl::StrSplit(screen, '\n');
   if (!all.empty() && all.back().empty()) all.pop_back();
   // The cursor rests in the line below.
-  *lines = std::min<int64_t>(static_cast<int64_t>(all.size()), std::max<int64_t>(rows - 1, 1));
+  *lines = std::min<int64_t>(std::ssize(all), std::max<int64_t>(rows - 1, 1));
   std::string bytes;
   if (lines_before > 0) absl::StrAppend(&bytes, "\r\x1b[", lines_before, "A");
   for (int64_t i = 0; i < *lines; ++i)

@@ -112,7 +112,7 @@ CLI::Option* AddEnum(CLI::App* command, const std::string& names, Enum& value,
       if (text == spelling) value = candidate;
   };
   return command->add_option_function<std::string>(names, read, help)
-      ->check(IsOneOf(spellings))
+      ->check(IsOneOf({spellings.begin(), spellings.end()}))
       ->default_str(EnumName(value));
 }
 

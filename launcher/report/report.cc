@@ -344,7 +344,7 @@ constexpr char kCharts[] =
 constexpr size_t kMaxRuns = 6;  // as many colours can be told apart
 
 absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
-  if (options.run_dirs.empty()) return absl::InvalidArgumentError("name a run with --run-dir DIR");
+  if (options.run_dirs.empty()) return InvalidArgument("name a run with --run-dir DIR");
   if (options.run_dirs.size() > kMaxRuns) {
     return InvalidArgument("--run-dir is given ", options.run_dirs.size(),
                            " times; a page compares at most ", kMaxRuns, " runs");
@@ -357,7 +357,7 @@ absl::StatusOr<std::string> ResolveOutput(const ReportOptions& options) {
   }
   if (!options.output.empty()) return options.output;
   if (options.run_dirs.size() == 1) return options.run_dirs.front() + "/report.html";
-  return absl::InvalidArgumentError("several runs have no directory in common; add --output FILE");
+  return InvalidArgument("several runs have no directory in common; add --output FILE");
 }
 
 }  // namespace

@@ -54,16 +54,16 @@ class RunReader {
     DescribeEnds();
     run_.wall = MeasureWallTime(ledger_, step_times_);
     run_.smoothed_loss = Smoothed(run_.buckets, kLossCurve);
-    run_.num_commits = static_cast<int64_t>(run_.commits.size());
+    run_.num_commits = std::ssize(run_.commits);
     run_.commits = Thinned(run_.commits, kMaxPoints);
     run_.evaluations = Thinned(run_.evaluations, kMaxPoints);
-    run_.num_starts = static_cast<int64_t>(run_.starts.size());
+    run_.num_starts = std::ssize(run_.starts);
     KeepEnds(kMaxStarts, run_.starts);
     for (ReportStart& start : run_.starts) {
       if (auto pace = ReadAttemptPace(run_.run_dir, start.attempt); pace.ok() && pace->ranks > 1)
         start.slowest = std::move(pace->slowest);
     }
-    run_.num_events = static_cast<int64_t>(run_.events.size());
+    run_.num_events = std::ssize(run_.events);
     KeepEnds(kMaxEvents, run_.events);
     return std::move(run_);
   }

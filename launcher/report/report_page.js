@@ -109,6 +109,8 @@
   };
   const element = (name, ...rest) => finished(document.createElementNS('http://www.w3.org/2000/svg', name), ...rest);
   const html = (name, ...rest) => finished(document.createElement(name), ...rest);
+  // One that says more where a pointer rests on it.
+  const titled = (name, attributes, title) => { const made = element(name, attributes); made.append(element('title', {}, title)); return made; };
   let width = 1000;
   const px = x => LEFT + (x - view.from) / (view.to - view.from) * (width - LEFT - RIGHT);
   const inView = (a, b = a) => b >= view.from && a <= view.to;
@@ -186,9 +188,8 @@
       for (const [a, b] of runs[0].gaps)
         if (inView(a, b)) {
           const from = px(Math.max(a, view.from)), to = px(Math.min(b, view.to));
-          const gap = element('rect', { class: 'gap', x: f1(from), y: TOP, width: f1(Math.max(0, to - from)), height: bottom - TOP });
-          gap.append(element('title', {}, `nothing ran for ${duration(b - a)}`));
-          svg.append(gap);
+          svg.append(titled('rect', { class: 'gap', x: f1(from), y: TOP, width: f1(Math.max(0, to - from)), height: bottom - TOP },
+            `nothing ran for ${duration(b - a)}`));
         }
     let free = -Infinity;
     for (const [x, label] of xTicks(width - LEFT - RIGHT)) {
@@ -244,9 +245,8 @@
       evaluated(run, panel).forEach((v, i) => {
         const x = place(run, run.evals.t[i], run.evals.s[i]);
         if (v === null || !inView(x)) return;
-        const dot = element('circle', { class: 'eval', cx: f1(px(x)), cy: f1(axis.py(v)), r: 4, fill: many ? run.color : 'var(--s1)' });
-        dot.append(element('title', {}, `held-out ${panel.key} ${number(v)} after step ${run.evals.s[i]}`));
-        clip.append(dot);
+        clip.append(titled('circle', { class: 'eval', cx: f1(px(x)), cy: f1(axis.py(v)), r: 4, fill: many ? run.color : 'var(--s1)' },
+          `held-out ${panel.key} ${number(v)} after step ${run.evals.s[i]}`));
       });
     }
     if (panel.bars) drawCommits(clip, axis);
@@ -270,9 +270,7 @@
   const bar = (svg, x0, x1, y, attributes, title, label) => {
     if (!inView(x0, x1)) return;
     const from = px(Math.max(x0, view.from)), to = Math.max(px(Math.min(x1, view.to)), from + 1.5);
-    const made = element('rect', { x: f1(from), y, width: f1(to - from), height: ROW - 6, rx: 2, ...attributes });
-    made.append(element('title', {}, title));
-    svg.append(made);
+    svg.append(titled('rect', { x: f1(from), y, width: f1(to - from), height: ROW - 6, rx: 2, ...attributes }, title));
     if (label && label.length * 6.2 + 10 < to - from)
       svg.append(element('text', { class: 'on', x: f1(from + 6), y: y + 11, 'pointer-events': 'none' }, label));
   };
@@ -321,9 +319,8 @@
     for (const event of runs.flatMap(run => many ? [] : run.events)) {
       const x = place(runs[0], event.t, Math.max(event.s, 0));
       if (!inView(x)) continue;
-      const made = element('path', { d: `M${f1(px(x))} ${panel.height - BOTTOM - 1}l-4 -8h8z`, fill: 'var(--warn)' });
-      made.append(element('title', {}, `${event.kind}${event.s >= 0 ? ' step ' + event.s : ''}: ${event.text}`));
-      svg.append(made);
+      svg.append(titled('path', { d: `M${f1(px(x))} ${panel.height - BOTTOM - 1}l-4 -8h8z`, fill: 'var(--warn)' },
+        `${event.kind}${event.s >= 0 ? ' step ' + event.s : ''}: ${event.text}`));
     }
     svg.dataset.points = runs.reduce((n, run) => n + run.starts.length, 0);
   };

@@ -103,9 +103,8 @@ std::vector<double> Smoothed(const std::vector<Bucket>& buckets, ReportCurve cur
   const std::vector<double> past = RunningMean(buckets.begin(), buckets.end(), curve, keep);
   const std::vector<double> future = RunningMean(buckets.rbegin(), buckets.rend(), curve, keep);
   std::vector<double> smoothed;
-  for (size_t i = 0; i < buckets.size(); ++i) {
+  for (size_t i = 0; i < buckets.size(); ++i)
     smoothed.push_back((past[i] + future[buckets.size() - 1 - i]) / 2);
-  }
   return smoothed;
 }
 

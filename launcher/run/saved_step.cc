@@ -122,7 +122,7 @@ absl::StatusOr<data::DatasetIndex> ReadTrainingData(const std::string& shards,
   if (index.ok()) return index;
   const std::string fault =
       absl::StrCat(wanted, " (data.shards): ", index.status().message(), "; ", instead);
-  return absl::IsNotFound(index.status()) ? absl::FailedPreconditionError(fault)
+  return absl::IsNotFound(index.status()) ? FailedPrecondition(fault)
                                           : absl::Status(index.status().code(), fault);
 }
 

@@ -42,7 +42,7 @@ Spread SpreadOf(std::vector<double> values) {
   const size_t half = values.size() / 2;
   const auto count = static_cast<double>(values.size());
   Spread spread;
-  spread.count = static_cast<int64_t>(values.size());
+  spread.count = std::ssize(values);
   spread.median = values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
   spread.mean = std::accumulate(values.begin(), values.end(), 0.0) / count;
   spread.min = values.front();

@@ -35,15 +35,15 @@ constexpr int64_t kMostSlotsInSvg = 1024;
 
 absl::Status CheckOptions(const ShowOptions& options) {
   if (!options.config.empty() && !options.run_dir.empty())
-    return absl::InvalidArgumentError("--config and --run-dir both name a configuration; give one");
+    return InvalidArgument("--config and --run-dir both name a configuration; give one");
   if (options.tokens && !options.text.empty())
-    return absl::InvalidArgumentError("--tokens and --text both name the slots; give one");
+    return InvalidArgument("--tokens and --text both name the slots; give one");
   if (!options.output.empty() && !absl::EndsWith(options.output, ".svg")) {
     return InvalidArgument("--output ", options.output,
                            ": pictures are SVG; name a file that ends in .svg");
   }
   if (!options.output.empty() && options.ascii)
-    return absl::InvalidArgumentError("--ascii is for terminals; leave it or --output out");
+    return InvalidArgument("--ascii is for terminals; leave it or --output out");
   return absl::OkStatus();
 }
 
@@ -225,7 +225,7 @@ absl::Status Show(const ShowOptions& options) {
 
 absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
-  if (static_cast<int64_t>(text.size()) > 2 * kMostEntries)
+  if (std::ssize(text) > 2 * kMostEntries)
     return FailedPrecondition(path, ": ", text.size(), " bytes, but at most ", 2 * kMostEntries,
                               " are read; draw a smaller one");
   ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));

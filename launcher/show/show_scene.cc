@@ -58,7 +58,7 @@ std::vector<ShownSection> PartsOf(const Scene& scene, int64_t first_half, ShownT
   TextSample sample = scene.sample;
   if (sample.is_functional.empty()) return parts;
   // Samples end with CLS; objectives may put it first.
-  const int64_t slots = static_cast<int64_t>(sample.tokens.size()) - sample.padding;
+  const int64_t slots = std::ssize(sample.tokens) - sample.padding;
   if (first_half == 0 && scene.batch.tokens[0] == text.vocabulary().classifier) {
     const auto to_front = [slots](auto& values) {
       std::rotate(values.begin(), values.begin() + slots - 1, values.begin() + slots);
@@ -373,7 +373,7 @@ bool Scene::StartsBlock(size_t k) const {
   if (keys[k].kind != keys[k - 1].kind) return true;
   const int64_t slot = keys[k].index - batch.shape.memory_rows;
   if (keys[k].kind != SlotKind::kContent) return false;
-  const bool begins_copies = slot == static_cast<int64_t>(sample.tokens.size());
+  const bool begins_copies = slot == std::ssize(sample.tokens);
   const bool begins_groups =
       batch.key_grp[keys[k].index] >= 0 && batch.key_grp[keys[k - 1].index] < 0;
   return begins_copies || begins_groups || (HasReusePart() && slot == parts[1].begin);
@@ -383,7 +383,7 @@ std::string Scene::Order(const std::string& arrow) const {
   std::vector<std::pair<int32_t, int64_t>> slots;
   for (const ShownSlot& key : keys) {
     const int64_t slot = key.index - batch.shape.memory_rows;
-    if (key.kind == SlotKind::kContent && slot < static_cast<int64_t>(sample.tokens.size()))
+    if (key.kind == SlotKind::kContent && slot < std::ssize(sample.tokens))
       slots.emplace_back(key.rank, slot + first_slot);
   }
   std::vector<std::pair<int32_t, int64_t>> sorted = slots;

@@ -119,8 +119,7 @@ class TerminalDrawing {
     if (scene_.batch.shape.memory_rows > 0) add("memory", scene_.batch.shape.memory_rows);
     if (scene_.parts.empty()) add("text", scene_.batch.shape.content_rows);
     for (const ShownSection& part : scene_.parts) add(part.name, part.end - part.begin);
-    if (scene_.batch.shape.query_is_key)
-      add("queries", static_cast<int64_t>(scene_.queries.size()));
+    if (scene_.batch.shape.query_is_key) add("queries", std::ssize(scene_.queries));
     Line(line);
   }
 

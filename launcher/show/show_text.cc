@@ -36,7 +36,7 @@ class ShownExample final : public data::ExampleSource {
 
   ExampleTask task() const override { return task_; }
   int64_t num_examples() const override { return 1; }
-  int64_t num_classes() const override { return static_cast<int64_t>(example_.parts.size()); }
+  int64_t num_classes() const override { return std::ssize(example_.parts); }
   VocabularyIds vocabulary() const override {
     return {kSeparatorId, kClassId, kMaskId,         kFirstWord + num_words_,
             kBeginId,     kEndId,   kEndOfDocumentId};
@@ -97,8 +97,8 @@ void ShownText::MakeExample(ExampleTask task, int64_t choices, int64_t seq_len) 
   const int64_t parts = has_one_text ? 1 : task == ExampleTask::kMultipleChoice ? choices + 1 : 2;
   const int64_t special = parts == 1 ? 2 : 3;
   const int64_t room = (seq_len - special - 1) / std::min<int64_t>(parts, 2);
-  example_ = std::make_shared<ShownExample>(task, parts, std::max<int64_t>(1, room),
-                                            static_cast<int64_t>(words_.size()));
+  example_ =
+      std::make_shared<ShownExample>(task, parts, std::max<int64_t>(1, room), std::ssize(words_));
 }
 
 std::string ShownText::Name(int32_t id) const {
@@ -109,7 +109,7 @@ std::string ShownText::Name(int32_t id) const {
   if (id == kMaskId) return "<mask>";
   if (id == kEndOfDocumentId) return "<eod>";
   const int64_t word = int64_t{id} - kFirstWord;
-  if (word >= 0 && word < static_cast<int64_t>(words_.size())) return words_[word];
+  if (word >= 0 && word < std::ssize(words_)) return words_[word];
   return absl::StrCat("#", id);
 }
 

@@ -54,7 +54,7 @@ absl::StatusOr<std::string> FindScript() {
 // Returns on errors only. The names in the object are those that doctor.py reads.
 absl::Status BecomeDoctor(const DoctorOptions& options) {
   if (options.run_dir.empty() && !options.local) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--run-dir is required: where runs will live; --local without it checks this machine "
         "alone");
   }

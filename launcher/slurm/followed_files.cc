@@ -34,8 +34,7 @@ void FollowedFiles::Turn::Take(bool had_news, absl::Time now, absl::Duration lon
 
 void FollowedFiles::Follow(absl::Time now, Taker take) {
   if (listing_.IsDue(now)) listing_.Take(List(), now, kLongestPause);
-  const absl::Duration longest =
-      std::max(kLongestPause, static_cast<int64_t>(files_.size()) * kLongestPausePerFile);
+  const absl::Duration longest = std::max(kLongestPause, std::ssize(files_) * kLongestPausePerFile);
   for (auto& [path, file] : files_) {
     if (file.turn.IsDue(now)) file.turn.Take(TakeNews(path, file, take), now, longest);
   }

@@ -173,7 +173,7 @@ absl::Status CheckEnvironmentFile(const std::string& path) {
                        absl::FormatDuration(kCheckLimit), "; does its file system answer?");
   }
   if (answer.exit_status == 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StripTrailingAsciiWhitespace(answer.text));
+  return InvalidArgument(absl::StripTrailingAsciiWhitespace(answer.text));
 }
 
 absl::Status CheckPath(const std::string& option, const std::string& path) {
@@ -190,7 +190,7 @@ std::string SlurmPath(absl::string_view path) { return absl::StrReplaceAll(path,
 
 absl::Status CheckHasSbatch() {
   if (HasProgram("sbatch")) return absl::OkStatus();
-  return absl::NotFoundError(
+  return NotFound(
       "there is no sbatch in PATH: this is not a login node of a Slurm cluster, or its module is "
       "not loaded; look at the script with --dry-run, or train on this machine with `anyorder "
       "launch`");

@@ -35,8 +35,6 @@
 namespace anyorder::launcher {
 namespace {
 
-namespace fs = std::filesystem;
-
 // For a node to answer a step. After this the run continues without it, long before Slurm's own
 // SlurmdTimeout.
 constexpr absl::Duration kNodeStepLimit = absl::Seconds(20);
@@ -183,12 +181,12 @@ class SlurmBackend final : public LaunchBackend {
   // Steps are told from those of other runs in the same job.
   std::string StepName(const char* kind) const {
     const std::string& run = options_.run_dir;
-    return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), static_cast<int64_t>(run.size()))));
+    return absl::StrCat(kind, ".", absl::Hex(Crc32c(run.data(), std::ssize(run))));
   }
 
   // Names everything that the job's SLURM_ variables would otherwise decide.
   std::vector<std::string> Srun(int64_t tasks_per_node) const {
-    const int64_t num_nodes = static_cast<int64_t>(nodes_.size());
+    const int64_t num_nodes = std::ssize(nodes_);
     return {"srun",
             "--overlap",
             "--export=ALL",
@@ -309,7 +307,7 @@ Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
 
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions& options) {
   if (Variable("SLURM_JOB_ID").empty()) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--backend slurm: this is not a Slurm job (SLURM_JOB_ID is not set); use 'anyorder "
         "submit', or start this inside sbatch or salloc");
   }
@@ -318,7 +316,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions
     if (resolved.ranks_per_node == 0)  // "2(x3),1": 2
       resolved.ranks_per_node = std::strtoll(Variable(counts).c_str(), nullptr, 10);
   if (resolved.ranks_per_node < 1)
-    return absl::InvalidArgumentError("--ranks-per-node: name the number of ranks on each node");
+    return InvalidArgument("--ranks-per-node: name the number of ranks on each node");
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {
     if (HasProgram(program)) continue;
     return InvalidArgument("--backend slurm: there is no ", program,

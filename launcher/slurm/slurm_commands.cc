@@ -83,10 +83,9 @@ absl::StatusOr<SlurmJob> ShowSlurmJob(const std::string& id, absl::Time deadline
   ASSIGN_OR_RETURN(const CapturedOutput answer, RunCaptured({"env", "-u", "SLURM_TIME_FORMAT",
                                                              "scontrol", "-o", "show", "job", id},
                                                             deadline));
-  if (answer.is_late)
-    return absl::UnavailableError("scontrol gave no answer in time; is slurmctld up?");
+  if (answer.is_late) return Unavailable("scontrol gave no answer in time; is slurmctld up?");
   if (answer.exit_status == kProgramNotFound)
-    return absl::UnavailableError("there is no scontrol on this machine; ask on a login node");
+    return Unavailable("there is no scontrol on this machine; ask on a login node");
   const std::string line(absl::StripAsciiWhitespace(answer.text.substr(0, answer.text.find('\n'))));
   if (answer.exit_status == 0) return ParseSlurmJob(line);
   if (absl::StrContains(answer.text, "Invalid job id")) return NotFound("Slurm knows no job ", id);
@@ -300,7 +299,7 @@ absl::StatusOr<MpiChoice> ChooseMpi(const std::string& wanted, absl::string_view
                      absl::StrCat("ranks by srun --mpi=", plugin, ": 'srun --mpi=list' names it")};
   }
   if (wanted == "srun") {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--mpi srun: 'srun --mpi=list' names no pmix, and without it the ranks do not find each "
         "other; use --mpi mpirun, or ask for Slurm's PMIx plugin");
   }

@@ -191,11 +191,9 @@ absl::Status Submission::Check() {
   // As it was checked, and by a name of its own: a job that comes back into the queue must find it
   // as it was.
   config_text_ = config.ToText();
-  config_path_ =
-      absl::StrCat(slurm_, "/config-",
-                   absl::Hex(Crc32c(config_text_.data(), static_cast<int64_t>(config_text_.size())),
-                             absl::kZeroPad8),
-                   ".toml");
+  config_path_ = absl::StrCat(
+      slurm_, "/config-",
+      absl::Hex(Crc32c(config_text_.data(), std::ssize(config_text_)), absl::kZeroPad8), ".toml");
   environment_ = options_.environment.empty()
                      ? slurm_ + "/environment.sh"
                      : fs::absolute(options_.environment, error).lexically_normal().string();

@@ -91,8 +91,8 @@ StartedGroup StartService(const AttemptOptions& options, const HealthServer& hea
     const std::optional<int> ended = service->Poll();
     if (!ended || *ended > 128 || IsAskedToStop()) return service;
     const std::string why = backend.ServiceWords(options);
-    if (*ended != kExitUsage) return absl::UnavailableError(why);
-    if (MonotonicNow() - started > kServiceRetryLimit) return absl::AlreadyExistsError(why);
+    if (*ended != kExitUsage) return Unavailable(why);
+    if (MonotonicNow() - started > kServiceRetryLimit) return AlreadyExists(why);
     absl::SleepFor(absl::Milliseconds(200));
   }
 }

@@ -291,12 +291,10 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
 
 // With --hosts as many ranks as they have room for, unless --ranks says otherwise.
 absl::Status CountRanks(LaunchOptions& options) {
-  if (options.hosts.empty()) {
-    return options.rsh.empty() ? absl::OkStatus()
-                               : absl::InvalidArgumentError("--rsh is for --hosts");
-  }
+  if (options.hosts.empty())
+    return options.rsh.empty() ? absl::OkStatus() : InvalidArgument("--rsh is for --hosts");
   if (options.backend == "slurm") {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "--hosts is for machines without Slurm; in a job leave it out: Slurm knows the nodes");
   }
   ASSIGN_OR_RETURN(options.slots, ReadHosts(options.hosts));
@@ -330,7 +328,7 @@ void TellOfEnd(const LaunchOptions& options) {
 int RunLaunch(LaunchOptions options) {
   if (const absl::Status counted = CountRanks(options); !counted.ok()) return Report(counted);
   if (options.backend == "slurm" && options.names_ranks) {
-    return Report(absl::InvalidArgumentError(
+    return Report(InvalidArgument(
         "--ranks is for --backend local; with --backend slurm use --ranks-per-node"));
   }
   const UnblockedStderr unblocked;

@@ -108,7 +108,7 @@ void TakeSignals(const sigset_t& signals) {
 void CatchLaunchSignals() {
   const sigset_t signals = BlockSignals({SIGTERM, SIGINT, SIGUSR1});
   ::signal(SIGPIPE, SIG_IGN);
-  std::thread(TakeSignals).detach();
+  std::thread(TakeSignals, signals).detach();
 }
 
 int NumLaunchSignals() {

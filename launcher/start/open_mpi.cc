@@ -146,7 +146,7 @@ absl::StatusOr<OpenMpi> ReadOpenMpi(absl::string_view mpirun, absl::string_view 
 
 absl::StatusOr<OpenMpi> FindOpenMpi() {
   if (!HasProgram("mpirun")) {
-    return absl::InvalidArgumentError(
+    return InvalidArgument(
         "there is no mpirun in PATH; install Open MPI, or load the MPI module that these programs "
         "were built with");
   }
@@ -270,7 +270,7 @@ std::string RemoteShell(const std::string& wanted) {
 
 int ExecMpiDaemon(int argc, char** argv) {
   if (argc < 5) {
-    return Report(absl::InvalidArgumentError(
+    return Report(InvalidArgument(
         "mpi-daemon is started by the mpirun of `anyorder launch` on several machines"));
   }
   const absl::StatusOr<NodePlace> place = FindNodePlace(argv[4]);

@@ -219,7 +219,7 @@ absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
   CheckpointRoom room;
   room.checkpoint_bytes = CheckpointBytes(config, vocab_size);
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
-  room.checkpoints = static_cast<int64_t>(steps.size());
+  room.checkpoints = std::ssize(steps);
   for (const int64_t step : steps) room.step = std::max(room.step, step);
   ASSIGN_OR_RETURN(room.free_bytes, FreeBytesAround(request.run_dir));
   std::string warning;
@@ -235,8 +235,7 @@ bool HasDataset(const RunConfig& config) {
 }
 
 absl::StatusOr<RunConfig> ResolveStart(const StartRequest& request) {
-  if (request.run_dir.empty())
-    return absl::InvalidArgumentError("--run-dir is empty; name a directory");
+  if (request.run_dir.empty()) return InvalidArgument("--run-dir is empty; name a directory");
   if (request.config.empty()) RETURN_IF_ERROR(CheckIsRun(request.run_dir));
   RETURN_IF_ERROR(CheckPlaceOfRun(request.run_dir));
   const RunDirectory paths(request.run_dir);

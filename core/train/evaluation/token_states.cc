@@ -79,7 +79,7 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
 }
 
 int64_t TokenEncoder::TokensOf(const std::vector<int32_t>& text) const {
-  return std::min(static_cast<int64_t>(text.size()), max_tokens());
+  return std::min(std::ssize(text), max_tokens());
 }
 
 BatchShape TokenEncoder::ShapeOf(int64_t slots) const {
@@ -155,7 +155,7 @@ absl::Status TokenEncoder::Encode(const std::vector<std::vector<int32_t>>& texts
                                     {config_.model, ShapeOf(slots), vocabulary_.size}, backend_));
     }
     std::vector<size_t> chosen;
-    for (; begin < order.size() && static_cast<int64_t>(chosen.size()) < batch_size_ &&
+    for (; begin < order.size() && std::ssize(chosen) < batch_size_ &&
            slots_of(order[begin]) == slots;
          ++begin)
       chosen.push_back(order[begin]);

@@ -135,7 +135,7 @@ std::string Grid(const Axis& x, const Axis& y) {
 
 void LossCurve::Add(int64_t step, double loss) {
   group_points_.push_back({static_cast<double>(step), loss});
-  if (static_cast<int64_t>(group_points_.size()) < group_) return;
+  if (std::ssize(group_points_) < group_) return;
   points_.push_back(Mean(group_points_));
   group_points_.clear();
   if (points_.size() < kMostPoints) return;

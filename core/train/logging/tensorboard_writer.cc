@@ -26,7 +26,7 @@ void AppendRaw(std::string& out, auto value) {
 // TFRecord rotates and offsets its checksums, so that a checksum of data holding checksums stays
 // strong.
 uint32_t MaskedCrc(absl::string_view data) {
-  const uint32_t crc = Crc32c(data.data(), static_cast<int64_t>(data.size()));
+  const uint32_t crc = Crc32c(data.data(), std::ssize(data));
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 

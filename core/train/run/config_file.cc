@@ -90,7 +90,7 @@ std::string ParserWords(const toml::parse_error& error) {
 // From 1; "" behind the end.
 absl::string_view LineOf(absl::string_view text, int64_t number) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
-  const bool is_there = number >= 1 && number <= static_cast<int64_t>(lines.size());
+  const bool is_there = number >= 1 && number <= std::ssize(lines);
   return is_there ? absl::StripAsciiWhitespace(lines[static_cast<size_t>(number - 1)]) : "";
 }
 

@@ -75,7 +75,7 @@ bool IsGiven(const std::string& value) { return !value.empty(); }
 bool IsGiven(const std::vector<std::string>& value) { return !value.empty(); }
 
 std::string Seal(absl::string_view body) {
-  return absl::StrFormat("%08x", Crc32c(body.data(), static_cast<int64_t>(body.size())));
+  return absl::StrFormat("%08x", Crc32c(body.data(), std::ssize(body)));
 }
 
 bool IsSealed(absl::string_view line) {
@@ -122,7 +122,7 @@ absl::StatusOr<absl::string_view> FindRecord(absl::string_view line, absl::strin
   }
   *fragment = line;
   if (IsFragment(line)) return absl::string_view();
-  return absl::DataLossError(
+  return DataLoss(
       "checksum does not match; restore the file from a copy, or move it away and launch again");
 }
 

@@ -197,8 +197,7 @@ absl::Status MetricsStream::ReadLines(
   std::vector<char> block(kStreamBlockBytes);
   std::string pending;  // what follows the last newline
   ssize_t got = 0;
-  while ((got = ::pread(fd.get(), block.data(), block.size(),
-                        offset_ + static_cast<int64_t>(pending.size()))) > 0) {
+  while ((got = ::pread(fd.get(), block.data(), block.size(), offset_ + std::ssize(pending))) > 0) {
     pending.append(block.data(), static_cast<size_t>(got));
     size_t begin = 0;
     for (size_t end = pending.find('\n'); end != std::string::npos;

@@ -25,7 +25,6 @@ absl::Status CheckIsRun(absl::string_view directory) {
     return InvalidArgument("'", directory,
                            "' is a dataset, not a run directory; `anyorder inspect` describes it");
   }
-  const bool exists = std::filesystem::exists(std::string(directory), error);
   return InvalidArgument("'", directory, "' is not a run directory: it ",
                          IsThere(std::string(directory)) ? "has no config.toml" : "does not exist",
                          "; 'anyorder launch --config FILE --run-dir DIR' starts a run");

@@ -46,7 +46,7 @@ void InstallStopSignals() {
   is_urgent = false;
   // Last: one may be pending already, for a rank inherits the launcher's mask.
   static std::once_flag is_listening;
-  std::call_once(is_listening, [] { std::thread(Listen).detach(); });
+  std::call_once(is_listening, [&signals] { std::thread(Listen, signals).detach(); });
 }
 
 int StopSignal() { return stop_signal; }

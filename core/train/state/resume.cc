@@ -204,7 +204,7 @@ absl::Status CheckMetadataSize(const std::string& metadata) {
 absl::StatusOr<TrainMetadata> ParseMetadata(const std::string& text) {
   const auto json = TryParseJson<OrderedJson>(text);
   if (!json.is_object())
-    return absl::FailedPreconditionError("the checkpoint was not written by anyorder-train");
+    return FailedPrecondition("the checkpoint was not written by anyorder-train");
   TrainMetadata metadata;
   VisitMetadata(metadata, MemberReader(json), [&] {
     if (const OrderedJson* const anomaly = FindMember(json, "anomaly"))

@@ -97,9 +97,9 @@ absl::Status Saver::AwaitRoom() {
     int64_t late[] = {communicator_.rank() == 0 && MonotonicNow() > deadline ? 1 : 0};
     communicator_.AllReduceMax(absl::MakeSpan(late));
     if (late[0] == 1) {
-      const absl::Status mine = reason.empty() ? absl::OkStatus() : absl::UnavailableError(reason);
+      const absl::Status mine = reason.empty() ? absl::OkStatus() : Unavailable(reason);
       RETURN_IF_ERROR(communicator_.AllAgree(mine));
-      return absl::UnavailableError("the checkpoint service did not accept a save in time");
+      return Unavailable("the checkpoint service did not accept a save in time");
     }
     absl::SleepFor(absl::Milliseconds(20));
   }

@@ -81,9 +81,8 @@ void ForEachElement(const FileTensor& tensor, const auto& visit) {
     const int64_t row_step = block.transposed ? 1 : block.columns;
     const int64_t column_step = block.transposed ? block.rows : 1;
     for (int64_t row = 0; row < block.rows && block.offset >= 0; ++row) {
-      for (int64_t column = 0; column < block.columns; ++column) {
+      for (int64_t column = 0; column < block.columns; ++column)
         visit(begin + row * width + column, block.offset + row * row_step + column * column_step);
-      }
     }
     begin += tensor.side_by_side ? block.columns : block.num_elements();
   }

@@ -21,9 +21,8 @@ void ReadScaling(HfConfigReader& outer, const char* name, const Json& json, Mode
   reader.Number("rope_theta", 1.0, 1e30, model.rope_base);
   if (type == "llama3") {
     model.rope_scaling = RopeScaling::kLlama3;
-    for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"}) {
+    for (const char* key : {"factor", "low_freq_factor", "high_freq_factor"})
       reader.faults().Require(reader.Find(key) != nullptr, absl::StrCat("'", key, "' is missing"));
-    }
     reader.Number("factor", 1.0, 1e30, model.rope_factor);
     reader.Number("low_freq_factor", 1e-30, 1e30, model.rope_low_freq_factor);
     reader.Number("high_freq_factor", 1e-30, 1e30, model.rope_high_freq_factor);

@@ -91,7 +91,7 @@ bool Fits(int64_t count, const Json& labels) {
 
 void WriteLabels(int64_t count, const std::vector<std::string>& classes, Json& json) {
   KeepLabels(count, json);
-  const bool are_known = static_cast<int64_t>(classes.size()) == count;
+  const bool are_known = std::ssize(classes) == count;
   if (!are_known && json.contains("id2label")) return;
   json["id2label"] = json["label2id"] = Json::object();
   for (int64_t i = 0; i < count; ++i) {

@@ -64,7 +64,7 @@ void ReadXlSoftmax(HfConfigReader& reader, HfConfig& config) {
   if (!cutoffs.empty()) model.softmax = Softmax::kAdaptive;
   model.cutoffs = XlCutoffs(cutoffs);
   reader.faults().AddError(CheckAdaptiveClusters(model, config.vocab_size));
-  ReadXlTies(reader, static_cast<int64_t>(cutoffs.size()) + 1, model);
+  ReadXlTies(reader, std::ssize(cutoffs) + 1, model);
 }
 
 void VisitXlSoftmax(HfKeys& keys) {
