@@ -19,8 +19,8 @@
 
 #include <array>
 #include <limits>
-#include <tuple>
 #include <string>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>

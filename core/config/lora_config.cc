@@ -7,8 +7,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "core/base/status.h"
-
 namespace anyorder {
 namespace {
 

@@ -11,7 +11,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "core/base/fields.h"
 #include "kernels/backend.h"
 
 namespace anyorder::kernels {
@@ -20,8 +19,8 @@ enum class DeviceChoice {
   kAuto,  // a GPU if the program was built for one and it can be used, else the CPU
   kCpu,
   kCuda,
-constexpr auto SpellingsOf(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
 };
+constexpr auto SpellingsOf(DeviceChoice) { return std::array{"auto", "cpu", "cuda"}; }
 
 struct BackendOptions : CpuBackendOptions {
   DeviceChoice device = DeviceChoice::kAuto;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <set>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -12,8 +11,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
-#include "core/base/named_path.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "launcher/huggingface/float16.h"

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -23,8 +22,8 @@
 #include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
-#include "core/base/named_path.h"
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/network/tensors/parameters.h"

@@ -1,14 +1,12 @@
 #include "launcher/huggingface/model_description.h"
 
-#include <filesystem>
-#include <system_error>
 #include <type_traits>
 
 #include "absl/strings/str_join.h"
 
-#include "core/base/named_path.h"
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "core/config/adaptive_clusters.h"

@@ -1,14 +1,12 @@
 #include "launcher/huggingface/originals.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/named_path.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 
 namespace anyorder::launcher {

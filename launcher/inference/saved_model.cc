@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/state/resume.h"
-#include "launcher/process/child_process.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {

@@ -1,11 +1,9 @@
 // `anyorder inspect`: what a checkpoint, a run directory, a dataset or exported weights hold.
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
-#include <system_error>
 #include <thread>
 
 #include "absl/status/status.h"

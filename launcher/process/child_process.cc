@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/prctl.h>
@@ -123,6 +122,7 @@ bool ReadToEnd(int fd, absl::Time deadline, std::string* text) {
   }
   return false;
 }
+
 // Waits for its end, and brings it about after the deadline: by SIGTERM, with which srun ends its
 // step, and by SIGKILL later. False if that was necessary.
 bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
@@ -134,7 +134,6 @@ bool AwaitEnd(ChildProcess& child, absl::Time deadline) {
   }
   return !is_told;
 }
-
 
 }  // namespace
 

@@ -7,9 +7,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -18,6 +16,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/log.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"

@@ -13,7 +13,6 @@
 
 #include "absl/status/statusor.h"
 
-#include "core/base/status.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
 

@@ -11,7 +11,6 @@
 #include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
-#include "core/train/state/resume.h"
 #include "data/dataset/shard_format.h"
 
 namespace anyorder::launcher {

@@ -1,14 +1,12 @@
 #include "launcher/run/saved_step.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/named_path.h"
 
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/config_file.h"

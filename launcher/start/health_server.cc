@@ -3,11 +3,9 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 #include <vector>
 
@@ -17,7 +15,6 @@
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
-#include "core/base/network_port.h"
 #include "core/base/status.h"
 #include "launcher/process/host_names.h"
 

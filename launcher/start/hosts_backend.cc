@@ -5,10 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <list>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include "launcher/start/launch_signals.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <time.h>

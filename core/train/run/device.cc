@@ -1,13 +1,11 @@
 #include "core/train/run/device.h"
 
-#include <sched.h>
-
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "core/base/machine_memory.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 
 namespace anyorder {

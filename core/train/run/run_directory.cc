@@ -4,15 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
-#include <system_error>
-
-#include "core/base/named_path.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/log.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "data/dataset/shard_format.h"
 

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <atomic>
-#include <csignal>
 #include <mutex>
 #include <thread>
 
@@ -28,6 +27,7 @@ void Listen(const sigset_t& signals) {
 }
 
 }  // namespace
+
 sigset_t BlockSignals(std::initializer_list<int> numbers) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -35,7 +35,6 @@ sigset_t BlockSignals(std::initializer_list<int> numbers) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   return signals;
 }
-
 
 // No handler: one may run on any thread, on that thread's stack, and oneDNN's generated matrix
 // products keep their stack pointer elsewhere while they compute. A handler's frame there

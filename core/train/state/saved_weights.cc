@@ -1,8 +1,6 @@
 #include "core/train/state/saved_weights.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <system_error>
 #include <utility>
 #include <vector>
 

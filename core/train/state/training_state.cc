@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "ckpt/rank_file.h"
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
 #include "core/objective/objective.h"

@@ -1,7 +1,6 @@
 #include "launcher/huggingface/families/file_tensor.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/check.h"
 
