@@ -144,7 +144,7 @@ TEST(MessageTest, BombsAreRefusedOrReadInLinearTime) {
   for (int i = 0; i < 500'000; ++i) nested += "{\"a\":";
   EXPECT_FALSE(ParseMessage(nested).ok());
   nested = std::string(500'000, '[') + std::string(500'000, ']');
-  EXPECT_TRUE(ParseMessage("{\"type\":1,\"x\":" + nested + "}").ok());
+  EXPECT_FALSE(ParseMessage("{\"type\":1,\"x\":" + nested + "}").ok());
   // With a search through all earlier members for each new one, this would take minutes.
   std::string many = "{\"type\":1";
   for (int i = 0; i < 200'000; ++i) absl::StrAppend(&many, ",\"k", i, "\":0");

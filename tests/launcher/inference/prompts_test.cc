@@ -60,12 +60,9 @@ TEST_F(PromptsTest, OtherThingsAreRefusedWithTheirPlace) {
   ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: byte 0 of the line is not valid UTF-8");
   ExpectRefused("a.txt", "", "holds no prompt");
   ExpectRefused("a.jsonl", "{\"text\": " + std::string(100'000, '[') + "\n",
-                "a.jsonl:1: not valid JSON (column 100010: unexpected end of input");
+                "a.jsonl:1: JSON that is nested deeper than 64 levels");
   ExpectRefused("a.json", "{\"words\": \"a\"}\n", "a.json:1: there is no 'text'");
   ExpectRefused("a.ndjson", "{\"text\": 1}\n", "a.ndjson:1: 'text' is not a string");
-  ExpectRefused("a.jsonl",
-                "{\"text\": " + std::string(100'000, '[') + std::string(100'000, ']') + "}\n",
-                "a.jsonl:1: 'text' is not a string");
   ExpectRefused("a.jsonl", "\n{\"words\": \"a\"}\n", "a.jsonl:2: there is no 'text'");
   ExpectRefused("a.jsonl", "\n\n", "holds no prompt");
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <list>
 #include <memory>
@@ -28,6 +29,7 @@ class FakeTextService : public TextService {
     facts_.seq_len = 64;
     facts_.vocab_size = 1000;
     facts_.max_prompt = kMostTokens;
+    facts_.max_piece_bytes = 64;
     facts_.methods = {"left-to-right", "llada"};
     facts_.can_score_exactly = true;
     facts_.chat_template = "chatml";
@@ -113,8 +115,12 @@ class FakeTextService : public TextService {
       RETURN_IF_ERROR(Check(request.prompt, "prompt"));
       Asked& asked = asked_.emplace_back(Asked{&request});
       CompletionRequest silent = request;
-      silent.listener = nullptr;
-      for (int64_t s = 0; s < request.samples; ++s) asked.texts.push_back(CompleteOne(silent, s));
+      for (int64_t s = 0; s < request.samples; ++s) {
+        silent.listener = [&tokens = asked.tokens.emplace_back()](int64_t, const ShownToken& one) {
+          tokens.push_back(one);
+        };
+        asked.texts.push_back(CompleteOne(silent, s));
+      }
       asked.told.resize(asked.texts.size());
       return absl::OkStatus();
     }
@@ -132,7 +138,7 @@ class FakeTextService : public TextService {
             request.check_wanted ? request.check_wanted() : absl::OkStatus();
         for (size_t s = 0; s < asked->texts.size() && wanted.ok(); ++s) {
           if (asked->IsDone(s) || lanes-- <= 0) continue;
-          const std::vector<ShownToken>& written = asked->texts[s].written;
+          const std::vector<ShownToken>& written = asked->tokens[s];
           const auto n = static_cast<size_t>(asked->told[s]++);
           if (request.listener && n < written.size()) request.listener(s, written[n]);
         }
@@ -149,7 +155,8 @@ class FakeTextService : public TextService {
     struct Asked {
       const CompletionRequest* request;
       std::vector<Completion> texts = {};
-      std::vector<int64_t> told = {};  // tokens of each
+      std::deque<std::vector<ShownToken>> tokens = {};  // of each, as they are told
+      std::vector<int64_t> told = {};                   // how many of them were
 
       bool IsDone(size_t text) const {
         return told[text] >= std::max<int64_t>(1, texts[text].tokens);

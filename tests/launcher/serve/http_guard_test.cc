@@ -94,7 +94,7 @@ TEST(CheckHeadTest, RefusalsSayWhy) {
          "GET /, GET /health, GET /v1/models, GET /v1/models/ID, POST /v1/completions, "
          "POST /v1/chat/completions, POST /v1/infill, POST /v1/score");
   head.path = "/v1/models/any name/at all";
-  expect(head, 405, "takes GET, not POST");
+  expect(head, 405, "takes GET, HEAD, not POST");
   head = Post();
   head.method = "GET";
   expect(head, 405, "takes POST, not GET");

@@ -123,7 +123,7 @@ TEST_F(TraceFileTest, WhatIsNoTraceIsRefusedWithItsLine) {
   ExpectRefused("", "t.jsonl holds no text");
   ExpectRefused("{", "t.jsonl:1: not valid JSON");
   ExpectRefused("\n[1]\n", "t.jsonl:2: not a JSON object");
-  ExpectRefused(std::string(100'000, '['), "t.jsonl:1: not valid JSON");
+  ExpectRefused(std::string(100'000, '['), "t.jsonl:1: JSON that is nested deeper than 64 levels");
   ExpectRefused("{\"text\": \"a\"}\n", "t.jsonl:1: there is no 'prompt'");
 }
 

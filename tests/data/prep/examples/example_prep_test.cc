@@ -283,8 +283,9 @@ TEST_F(ExamplePrepTest, BadInputIsNamedByFileLineAndField) {
                 "'label' is 2, not the number of a choice, 0 to 1");
   const std::string nest = std::string(100'000, '[') + std::string(100'000, ']');
   ExpectRefused("a.jsonl", "{\"context\":\"x\",\"choices\":[\"y\",\"z\"],\"label\":" + nest + "}",
-                "'label' is array, not the number of a choice, 0 to 1");
-  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}", "'label' is not");
+                "nested deeper than 64 levels");
+  ExpectRefused("a.jsonl", "{\"text\":\"x\",\"label\":" + nest + "}",
+                "nested deeper than 64 levels");
   ExpectRefused("a.jsonl", good + kEntailment, "a.jsonl:2: an example of entailment");
   ExpectRefused("a.jsonl", good + good, "a.jsonl' have one label only, '");
   ExpectRefused("a.jsonl", "\n \n", "no example");
