@@ -107,11 +107,6 @@ void RaiseThreadStacks() {
   ::pthread_attr_destroy(&defaults);
 }
 
-GuardOptions GuardOf(const HttpOptions& options) {
-  return {options.token, options.address.is_loopback(), options.max_body_bytes, options.origins,
-          options.public_address};
-}
-
 void SendJson(HttpResponse& response, int status, const OrderedJson& json) {
   response.status = status;
   response.set_content(JsonText(json), kJsonType);
@@ -123,8 +118,9 @@ void SendError(HttpResponse& response, int http_status, const absl::Status& stat
   if (http_status >= 500) LogWarning(absl::StrCat("HTTP ", http_status, ": ", status.message()));
   SendJson(response, http_status, OpenAiError(http_status, status));
 }
-void SendError(HttpResponse& response, const absl::Status& status) {
-  SendError(response, HttpStatus(status), status);
+void Send(HttpResponse& response, const absl::StatusOr<OrderedJson>& answer) {
+  if (answer.ok()) return SendJson(response, 200, *answer);
+  SendError(response, HttpStatus(answer.status()), answer.status());
 }
 
 class QueueServer final : public HttpServer {
@@ -135,7 +131,9 @@ class QueueServer final : public HttpServer {
         model_(ParseJson(JsonText(PlaceName(facts.run_dir))).value_or("model")),
         chat_(ChatSession::Start(facts, options.chat_template, "")),
         queue_(queue),
-        address_(options.address) {}
+        address_(options.address) {
+    options_.guard.is_loopback = address_.is_loopback();
+  }
   ~QueueServer() override { Stop(); }
 
   absl::Status Start() {
@@ -151,7 +149,7 @@ class QueueServer final : public HttpServer {
     directory_.emplace(std::move(directory));
     ASSIGN_OR_RETURN(ListeningSocket listener, ListeningSocket::Open(address_.host, address_.port));
     address_.port = listener.port();
-    proxy_.emplace(std::move(listener), socket_, options_.public_address.path,
+    proxy_.emplace(std::move(listener), socket_, options_.guard.public_address.path,
                    options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
     return absl::OkStatus();
@@ -207,7 +205,7 @@ class QueueServer final : public HttpServer {
     library.set_keep_alive_max_count(1);
     library.set_read_timeout(kLibraryLimit);
     library.set_write_timeout(kLibraryLimit);
-    library.set_payload_max_length(static_cast<size_t>(options_.max_body_bytes));
+    library.set_payload_max_length(static_cast<size_t>(options_.guard.max_body_bytes));
     library.set_default_headers(
         {{"X-Content-Type-Options", "nosniff"}, {"Cache-Control", "no-store"}, {"Vary", "Origin"}});
   }
@@ -224,8 +222,8 @@ class QueueServer final : public HttpServer {
     });
     library.set_exception_handler(
         [](const HttpRequest&, HttpResponse& response, std::exception_ptr) {
-          SendError(response, absl::InternalError("the server cannot answer this request; it may "
-                                                  "be short of memory"));
+          Send(response, absl::InternalError("the server cannot answer this request; it may be "
+                                             "short of memory"));
         });
     library.Get("/", [](const HttpRequest&, HttpResponse& response) {
       response.set_header("Content-Security-Policy", kPagePolicy);
@@ -233,30 +231,26 @@ class QueueServer final : public HttpServer {
     });
     library.Get("/health", [this](const HttpRequest& request, HttpResponse& response) {
       OrderedJson health = {{"status", "ok"}};
-      if (HasToken(request, GuardOf(options_))) health["waiting"] = queue_.num_waiting();
+      if (HasToken(request, options_.guard)) health["waiting"] = queue_.num_waiting();
       SendJson(response, 200, health);
     });
-    library.Get("/v1/models",
-                [this](const HttpRequest&, HttpResponse& response) { Models(response); });
-    library.Post("/v1/completions", [this](const HttpRequest& request, HttpResponse& response) {
-      Complete(request, response, /*is_chat=*/false);
+    library.Get("/v1/models", [this](const HttpRequest&, HttpResponse& response) {
+      Send(response, OrderedJson{{"object", "list"}, {"data", OrderedJson::array({ModelJson()})}});
     });
-    library.Post("/v1/chat/completions",
-                 [this](const HttpRequest& request, HttpResponse& response) {
-                   Complete(request, response, /*is_chat=*/true);
-                 });
-    library.Post("/v1/infill", [this](const HttpRequest& request, HttpResponse& response) {
-      Native(request, response, RequestOp::kFill);
-    });
-    library.Post("/v1/score", [this](const HttpRequest& request, HttpResponse& response) {
-      Native(request, response, RequestOp::kScore);
-    });
+    const auto post = [this, &library](const char* path, auto answer, auto kind) {
+      library.Post(path, [=, this](const HttpRequest& request, HttpResponse& response) {
+        (this->*answer)(request, response, kind);
+      });
+    };
+    post("/v1/completions", &QueueServer::Complete, /*is_chat=*/false);
+    post("/v1/chat/completions", &QueueServer::Complete, /*is_chat=*/true);
+    post("/v1/infill", &QueueServer::Native, RequestOp::kFill);
+    post("/v1/score", &QueueServer::Native, RequestOp::kScore);
   }
 
   httplib::Server::HandlerResponse Guard(const HttpRequest& request, HttpResponse& response) {
-    const GuardOptions guard = GuardOf(options_);
-    const HttpFault fault = CheckHead(request, guard);
-    if (const std::string origin = ListedOrigin(request, guard); !origin.empty()) {
+    const HttpFault fault = CheckHead(request, options_.guard);
+    if (const std::string origin = ListedOrigin(request, options_.guard); !origin.empty()) {
       response.set_header("Access-Control-Allow-Origin", origin);
       response.set_header("Access-Control-Allow-Methods", "GET, POST");
       // The star, for what clients' libraries add, does not stand for Authorization.
@@ -272,7 +266,7 @@ class QueueServer final : public HttpServer {
       SendError(response, 503, StoppedError());
     } else if (request.path.starts_with(kModelPath)) {
       // Not the library's: there a path is a regular expression.
-      OneModel(request.path.substr(sizeof(kModelPath) - 1), response);
+      Send(response, OneModel(request.path.substr(sizeof(kModelPath) - 1)));
     } else {
       return httplib::Server::HandlerResponse::Unhandled;
     }
@@ -291,13 +285,9 @@ class QueueServer final : public HttpServer {
     model["max_texts"] = options_.limits.max_texts;
     return model;
   }
-  void Models(HttpResponse& response) const {
-    SendJson(response, 200, {{"object", "list"}, {"data", OrderedJson::array({ModelJson()})}});
-  }
-  void OneModel(const std::string& name, HttpResponse& response) const {
-    if (name == model_) return SendJson(response, 200, ModelJson());
-    SendError(response, NotFound("there is no model '", name.substr(0, 80), "'; this server has '",
-                                 model_, "'"));
+  absl::StatusOr<OrderedJson> OneModel(const std::string& name) const {
+    if (name == model_) return ModelJson();
+    return NotFound("there is no model '", name.substr(0, 80), "'; this server has '", model_, "'");
   }
 
   OpenAiHead MakeHead(bool is_chat) {
@@ -309,37 +299,35 @@ class QueueServer final : public HttpServer {
   bool IsClientThere(const HttpRequest& request) {
     return proxy_->IsOpen(request.get_header_value(kConnectionHeader));
   }
-  // False, and nothing to send, if the client is gone.
-  bool AwaitAnswers(const HttpRequest& request, const Tickets& tickets) {
+  absl::StatusOr<Tickets> Submit(std::vector<TextRequest> requests, bool streams) {
+    return queue_.Submit(std::move(requests), MonotonicNow() + options_.max_wait, streams);
+  }
+  // None if the client is gone, to which there is nothing to send.
+  absl::StatusOr<std::vector<TextResult>> Answers(const HttpRequest& request,
+                                                  std::vector<TextRequest> requests) {
+    ASSIGN_OR_RETURN(const Tickets tickets, Submit(std::move(requests), /*streams=*/false));
+    std::vector<TextResult> answers;
     for (const auto& ticket : tickets) {
       while (!ticket->Await(kTick)) {
         const bool is_late = MonotonicNow() > ticket->deadline();
         if (!is_late && IsClientThere(request)) continue;
         for (const auto& one : tickets) one->GiveUp();
-        return is_late;
+        if (is_late) return LateError();
+        return std::vector<TextResult>();
       }
+      RETURN_IF_ERROR(ticket->answer().status());
+      answers.push_back(*ticket->answer());
     }
-    return true;
-  }
-  static absl::StatusOr<TextResult> AnswerOf(Ticket& ticket) {
-    if (!ticket.Await(absl::ZeroDuration())) return LateError();
-    return ticket.answer();
-  }
-
-  absl::StatusOr<Tickets> Submit(std::vector<TextRequest> requests, bool streams) {
-    return queue_.Submit(std::move(requests), MonotonicNow() + options_.max_wait, streams);
+    return answers;
   }
 
   // A request of request_json.h whose `op` the path says.
   void Native(const HttpRequest& request, HttpResponse& response, RequestOp op) {
-    const absl::StatusOr<TextRequest> parsed = ParseNative(request.body, op);
-    if (!parsed.ok()) return SendError(response, parsed.status());
-    const absl::StatusOr<Tickets> tickets = Submit({*parsed}, false);
-    if (!tickets.ok()) return SendError(response, tickets.status());
-    if (!AwaitAnswers(request, *tickets)) return;
-    const absl::StatusOr<TextResult> answer = AnswerOf(*tickets->front());
-    if (!answer.ok()) return SendError(response, answer.status());
-    SendJson(response, 200, ResultJson(*parsed, *answer));
+    const absl::StatusOr<TextRequest> asked = ParseNative(request.body, op);
+    if (!asked.ok()) return Send(response, asked.status());
+    const auto answers = Answers(request, {*asked});
+    if (!answers.ok()) return Send(response, answers.status());
+    if (!answers->empty()) Send(response, ResultJson(*asked, answers->front()));
   }
 
   absl::StatusOr<TextRequest> ParseNative(const std::string& body, RequestOp op) {
@@ -361,28 +349,26 @@ class QueueServer final : public HttpServer {
   }
 
   void Complete(const HttpRequest& request, HttpResponse& response, bool is_chat) {
-    const absl::StatusOr<OpenAiRequest> parsed = ParseCompletion(request.body, is_chat);
-    if (!parsed.ok()) return SendError(response, parsed.status());
-    const absl::StatusOr<Tickets> tickets = Submit(parsed->prompts, parsed->streams);
-    if (!tickets.ok()) return SendError(response, tickets.status());
-    if (parsed->streams) return Stream(request, response, *parsed, *tickets);
-    if (!AwaitAnswers(request, *tickets)) return;
+    const absl::StatusOr<OpenAiRequest> asked = ParseCompletion(request.body, is_chat);
+    if (!asked.ok()) return Send(response, asked.status());
+    if (asked->streams) return Stream(request, response, *asked);
+    const auto answers = Answers(request, asked->prompts);
+    if (!answers.ok()) return Send(response, answers.status());
     std::vector<std::vector<Completion>> completions;
-    for (const auto& ticket : *tickets) {
-      absl::StatusOr<TextResult> answer = AnswerOf(*ticket);
-      if (!answer.ok()) return SendError(response, answer.status());
-      completions.push_back(std::get<std::vector<Completion>>(*std::move(answer)));
-    }
-    SendJson(response, 200, OpenAiResponse(MakeHead(is_chat), *parsed, completions));
+    for (const TextResult& answer : *answers)
+      completions.push_back(std::get<std::vector<Completion>>(answer));
+    if (!completions.empty())
+      Send(response, OpenAiResponse(MakeHead(is_chat), *asked, completions));
   }
 
-  void Stream(const HttpRequest& request, HttpResponse& response, const OpenAiRequest& parsed,
-              const Tickets& tickets) {
+  void Stream(const HttpRequest& request, HttpResponse& response, const OpenAiRequest& asked) {
+    const absl::StatusOr<Tickets> tickets = Submit(asked.prompts, /*streams=*/true);
+    if (!tickets.ok()) return Send(response, tickets.status());
     // Shared with the library, which copies what it calls.
-    const auto events = std::make_shared<EventStream>(MakeHead(parsed.is_chat), parsed, tickets);
+    const auto events = std::make_shared<EventStream>(MakeHead(asked.is_chat), asked, *tickets);
     while (!events->Await(kTick))
       if (!IsClientThere(request)) return events->GiveUp();
-    if (!events->early_fault().ok()) return SendError(response, events->early_fault());
+    if (!events->early_fault().ok()) return Send(response, events->early_fault());
     const auto provider = [this, events, connection = request.get_header_value(kConnectionHeader)](
                               size_t, httplib::DataSink& sink) {
       const bool has_more = events->Await(kTick);
@@ -400,7 +386,7 @@ class QueueServer final : public HttpServer {
     response.set_content_provider(kEventType, provider);
   }
 
-  const HttpOptions options_;
+  HttpOptions options_;
   const ModelFacts facts_;
   const std::string model_;
   const absl::StatusOr<ChatSession> chat_;  // without a message
@@ -419,7 +405,7 @@ class QueueServer final : public HttpServer {
 }  // namespace
 
 absl::Status CheckMayListen(const HttpOptions& options) {
-  if (options.address.is_loopback() || !options.token.empty()) return absl::OkStatus();
+  if (options.address.is_loopback() || !options.guard.token.empty()) return absl::OkStatus();
   return InvalidArgument("--http ", options.address.ToText(),
                          " is reached from other machines; pass --token-file, or listen at "
                          "127.0.0.1");

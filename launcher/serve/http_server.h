@@ -19,12 +19,9 @@ namespace anyorder::launcher {
 
 struct HttpOptions {
   ListenAddress address;
-  std::string token;                 // "": none is asked for, which only a loopback address may do
-  std::vector<std::string> origins;  // whose pages may ask, too; "*": all
-  WebAddress public_address;         // where a proxy is asked for this server, or empty
+  GuardOptions guard;  // the server sees itself whether `address` is a loopback one
   RequestLimits limits;
   std::string chat_template;  // ChatSession::Start's; where there is none, no conversation is taken
-  int64_t max_body_bytes = 1 << 20;
   int64_t max_connections = 128;                 // at once; the others wait
   absl::Duration max_wait = absl::Minutes(5);    // for an answer, then 504
   absl::Duration stop_time = absl::Seconds(10);  // that clients have at the end; then they are cut

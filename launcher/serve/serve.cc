@@ -59,20 +59,20 @@ absl::StatusOr<HttpOptions> MakeHttpOptions(const ServeOptions& options) {
     ASSIGN_OR_RETURN(http.address, ParseListenAddress(options.http));
   }
   if (!options.token_file.empty()) {
-    ASSIGN_OR_RETURN(http.token, ReadToken(options.token_file));
+    ASSIGN_OR_RETURN(http.guard.token, ReadToken(options.token_file));
   }
   for (const std::string& text : options.origins) {
     ASSIGN_OR_RETURN(const WebAddress page, ParseWebAddress(text == "*" ? "any://page" : text));
     if (!page.path.empty()) return InvalidArgument("--cors '", text, "' has a path; no origin has");
-    http.origins.push_back(text == "*" ? text : page.origin);
+    http.guard.origins.push_back(text == "*" ? text : page.origin);
   }
   if (!options.public_url.empty()) {
-    ASSIGN_OR_RETURN(http.public_address, ParseWebAddress(options.public_url));
+    ASSIGN_OR_RETURN(http.guard.public_address, ParseWebAddress(options.public_url));
   }
   RETURN_IF_ERROR(CheckMayListen(http));
   http.limits = options.limits;
   http.chat_template = options.chat_template;
-  http.max_body_bytes = options.max_body_kib << 10;
+  http.guard.max_body_bytes = options.max_body_kib << 10;
   http.max_wait = absl::Seconds(options.max_wait_seconds);
   // A request holds a thread until it is answered: these are enough for all requests that wait
   // or are computed, and for some that are refused.

@@ -212,7 +212,9 @@ std::string LongPrompt(size_t bytes) {
 
 TEST_F(HttpServerTest, StopCutsClientsThatDoNotTakeTheirAnswers) {
   const std::string body = LongPrompt(16 << 20);  // more than the sockets' buffers hold
-  Start({.max_body_bytes = 32 << 20, .stop_time = absl::Milliseconds(10), .connection = kPatient});
+  Start({.guard = {.max_body_bytes = 32 << 20},
+         .stop_time = absl::Milliseconds(10),
+         .connection = kPatient});
   const Client stuck = Connect();
   stuck.Post("/v1/completions", body);
   std::string begin(1, ' ');
@@ -223,8 +225,9 @@ TEST_F(HttpServerTest, StopCutsClientsThatDoNotTakeTheirAnswers) {
 
 TEST_F(HttpServerTest, StopWaitsForClientsThatTakeTheirAnswers) {
   const std::string body = LongPrompt(16 << 20);
-  Start(
-      {.max_body_bytes = 32 << 20, .stop_time = absl::InfiniteDuration(), .connection = kPatient});
+  Start({.guard = {.max_body_bytes = 32 << 20},
+         .stop_time = absl::InfiniteDuration(),
+         .connection = kPatient});
   const Client slow = Connect();
   slow.Post("/v1/completions", body);
   std::string begin(1, ' ');
@@ -238,7 +241,7 @@ TEST_F(HttpServerTest, AClientThatTakesALittleNowAndThenIsLeftInTheEnd) {
   const std::string body = LongPrompt(16 << 20);
   ConnectionLimits limits = kPatient;
   limits.write_time = absl::Milliseconds(100);
-  Start({.max_body_bytes = 32 << 20, .connection = limits});
+  Start({.guard = {.max_body_bytes = 32 << 20}, .connection = limits});
   const Client slow = Connect();
   slow.Post("/v1/completions", body);
   size_t taken = 0;
