@@ -6,6 +6,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -154,36 +155,15 @@ std::string AsRead(const std::string& text) {
   return TryParseJson<nlohmann::json>(JsonText(text)).get<std::string>();
 }
 
-// The parts of a prompt that its tokens stand for, which join to it. Where it was cleaned before it
-// was encoded, a token that begins a word is where that word begins.
-std::vector<std::string> PartsOfPrompt(const std::string& prompt,
-                                       const std::vector<std::string>& pieces) {
-  if (absl::StrJoin(pieces, "") == prompt) return pieces;
-  size_t at = 0;
-  const auto step = [&] {
-    while (++at < prompt.size() && (prompt[at] & 0xC0) == 0x80) {
-    }
-  };
-  const auto is_space = [&] {
-    const size_t begin = at;
-    step();
-    return data::IsBlank(prompt.substr(begin, std::exchange(at, begin) - begin));
-  };
-  std::vector<std::string> parts;
-  for (const std::string& piece : pieces) {
-    const size_t begin = at;
-    for (const char c : piece) {
-      if (c == ' ') {
-        while (at > 0 && at < prompt.size() && !is_space()) step();
-        while (at < prompt.size() && is_space()) step();
-      } else if ((c & 0xC0) != 0x80 && at < prompt.size() && !is_space()) {
-        step();
-      }
-    }
-    parts.push_back(prompt.substr(begin, at - begin));
-  }
-  if (!parts.empty()) parts.back() += prompt.substr(at);
-  return parts;
+// Of the prompt's tokens, as it was read: cleaned, but with the spaces at its ends.
+std::vector<std::string> PiecesOfPrompt(const CompletionRequest& asked,
+                                        std::vector<std::string> pieces) {
+  if (pieces.empty() || asked.prompt.empty()) return pieces;
+  if (asked.prompt[0] != ' ' && pieces[0].starts_with(' ')) pieces[0].erase(0, 1);
+  const char last = asked.prompt.back();
+  if (absl::ascii_isspace(last) && !absl::EndsWith(pieces.back(), std::string(1, last)))
+    pieces.back() += last;
+  return pieces;
 }
 
 // Of a token, here called `piece`, and of those that are as likely; null if those are not known.
@@ -201,7 +181,9 @@ OrderedJson TopLogprobs(const ShownToken& token, const std::string& piece) {
   return top;
 }
 
-OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt, bool echoes) {
+// With an echo also of the prompt's `parts`.
+OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt,
+                         const std::vector<std::string>& parts, bool echoes) {
   OrderedJson pieces = OrderedJson::array(), log_probs = pieces, tops = pieces, offsets = pieces;
   std::string begun = echoes ? "" : prompt;  // what was not counted yet
   int64_t characters = 0;
@@ -217,7 +199,6 @@ OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt
     tops.push_back(TopLogprobs(token, piece));
     offsets.push_back(characters);
   };
-  const std::vector<std::string> parts = PartsOfPrompt(prompt, completion.prompt_pieces);
   for (size_t i = 0; echoes && i < completion.prompt.size(); ++i)
     add(completion.prompt[i], parts[i]);
   for (const ShownToken& token : TokensOfText(completion, echoes)) add(token, token.piece);
@@ -352,12 +333,13 @@ OrderedJson OpenAiResponse(const OpenAiHead& head, const OpenAiRequest& request,
   for (size_t p = 0; p < completions.size(); ++p) {
     const auto& asked = std::get<CompletionRequest>(request.prompts[p].what);
     for (const Completion& completion : completions[p]) {
-      const std::string prompt =
-          asked.prompt_tokens ? absl::StrJoin(completion.prompt_pieces, "") : asked.prompt;
+      const auto parts = PiecesOfPrompt(asked, completion.prompt_pieces);
+      const bool is_as_read = asked.prompt_tokens || (request.echoes && request.has_logprobs);
+      const std::string prompt = is_as_read ? absl::StrJoin(parts, "") : asked.prompt;
       response["choices"].push_back(ChoiceJson(
           index++, request.is_chat ? "message" : "text",
           absl::StrCat(request.echoes ? prompt : "", completion.text), /*is_first=*/true,
-          request.has_logprobs ? LogprobsJson(completion, prompt, request.echoes) : nullptr,
+          request.has_logprobs ? LogprobsJson(completion, prompt, parts, request.echoes) : nullptr,
           FinishReason(completion)));
     }
   }
