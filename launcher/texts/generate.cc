@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -102,16 +103,13 @@ absl::Status StreamTexts(const std::vector<CompletionRequest>& requests, ModelTe
   for (size_t n = 0; n < requests.size(); ++n) {
     CompletionRequest request = requests[n];
     const int64_t samples = std::exchange(request.samples, 1);
-    ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> tokens,
-                     service.Encode({request.prompt}, "encoding the prompts"));
-    const auto given = static_cast<int64_t>(tokens[0].size());
-    ASSIGN_OR_RETURN(const int64_t most, service.MaxTokens(request, &tokens[0]));
+    ASSIGN_OR_RETURN(const EncodedPrompt prompt, service.Encode(request));
     for (int64_t rank = 1; rank <= samples; ++rank, ++request.first_stream) {
       StreamOptions shown = StreamToStandardOutput();
       shown.left_to_right = request.write.method == WriteMethod::kLeftToRight;
       shown.prompt = request.prompt;
-      shown.first = std::max<int64_t>(1, given);
-      shown.length = most;
+      shown.first = std::max<int64_t>(1, std::ssize(prompt.tokens));
+      shown.length = prompt.max_tokens;
       StreamView view(shown);
       request.listener = [&view](int64_t, const ShownToken& token) { view.Add(token); };
       ASSIGN_OR_RETURN(const std::vector<std::vector<Completion>> found,

@@ -42,8 +42,8 @@ class ModelLanes final : public CompletionLanes {
     Asked* asked;  // never null
     int64_t sample;
     SampledText drawn;
-    StopSearch stop;
-    std::vector<WrittenToken> written;
+    std::vector<WrittenToken> written = {};
+    std::string told = {};
     bool is_over = false;
   };
 
@@ -77,7 +77,7 @@ void ModelLanes::Add(const CompletionRequest& request, EncodedPrompt prompt) {
       &request, std::move(prompt), std::vector<Completion>(request.samples), request.samples});
   for (int64_t sample = 0; sample < request.samples; ++sample) {
     const uint64_t stream = request.first_stream + static_cast<uint64_t>(sample);
-    waiting_.push_back({&asked, sample, SampledText(options, stream), StopSearch(request.stop)});
+    waiting_.push_back({&asked, sample, SampledText(options, stream)});
   }
 }
 
@@ -144,7 +144,8 @@ void ModelLanes::WriteToken(int64_t lane) {
   const ShownToken shown = service_.Show(written, text.asked->prompt.spaceless);
   const CompletionRequest& request = *text.asked->request;
   if (request.listener) request.listener(text.sample, shown);
-  text.is_over |= text.stop.Complete(shown.piece);
+  text.told += shown.piece;
+  text.is_over |= HasStop(text.told, shown.piece.size(), request.stop);
 }
 
 void ModelLanes::Leave() {

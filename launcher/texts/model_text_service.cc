@@ -267,12 +267,10 @@ TokenRules ModelTextService::RulesOf(const CompletionRequest& request, int64_t m
           .banned = non_text_};
 }
 
-bool StopSearch::Complete(const std::string& piece) {
-  if (words_.empty()) return false;
-  const size_t before = text_.size();
-  text_ += piece;
-  return std::any_of(words_.begin(), words_.end(), [&](const std::string& word) {
-    return text_.find(word, before - std::min(before, word.size() - 1)) != text_.npos;
+bool HasStop(const std::string& text, size_t new_bytes, const std::vector<std::string>& words) {
+  const size_t before = text.size() - new_bytes;
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return text.find(word, before - std::min(before, word.size() - 1)) != text.npos;
   });
 }
 
@@ -356,32 +354,24 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
 
 absl::Status ModelTextService::ScorePrompt(const CompletionRequest& request, const Tokens& prompt,
                                            std::vector<Completion>* completions) const {
-  if (!request.scores_prompt) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<ShownToken> tokens, ScoreInTurn(prompt, request.likeliest));
-  for (Completion& completion : *completions) completion.prompt = tokens;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<ShownToken>> ModelTextService::ScoreInTurn(const Tokens& tokens,
-                                                                      int64_t likeliest) const {
-  std::vector<ShownToken> shown;
-  if (tokens.empty()) return shown;
+  if (!request.scores_prompt || prompt.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
-  ASSIGN_OR_RETURN(ScoredText text, AskedText({}, 1, tokens));
-  text.likeliest = likeliest;
+  ASSIGN_OR_RETURN(ScoredText text, AskedText({}, 1, prompt));
+  text.likeliest = request.likeliest;
   LogLikelihood score;
   if (!text.asked.empty()) {
     ASSIGN_OR_RETURN(std::vector<LogLikelihood> scores, ScoreTexts(writer, {text}, {}));
     score = std::move(scores.front());
   }
-  shown.push_back(Show({.token = tokens[0], .log_prob = std::nan("")}));
+  std::vector<ShownToken> shown = {Show({.token = prompt[0], .log_prob = std::nan("")})};
   score.token_likeliest.resize(text.asked.size());
   for (size_t i = 0; i < text.asked.size(); ++i)
     shown.push_back(Show({.position = text.asked[i],
-                          .token = tokens[i + 1],
+                          .token = prompt[i + 1],
                           .log_prob = score.token_log_probs[i],
                           .likeliest = std::move(score.token_likeliest[i])}));
-  return shown;
+  for (Completion& completion : *completions) completion.prompt = shown;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(
@@ -446,9 +436,10 @@ class ModelTextService::CanvasTexts {
   bool GoesOn(int64_t sample, bool is_done) {
     const bool is_wanted = !request_.check_wanted || request_.check_wanted().ok();
     Hypothesis text = TextInOrder(written_[sample], given(), service_.canvas_->end_token);
-    StopSearch stop(request_.stop);
-    for (int64_t i = 0; i < std::ssize(text.tokens) && !is_done; ++i)
-      is_done = stop.Complete(Show({.position = given() + i, .token = text.tokens[i]}).piece);
+    std::string told;
+    for (int64_t i = 0; i < std::ssize(text.tokens); ++i)
+      told += Show({.position = given() + i, .token = text.tokens[i]}).piece;
+    is_done |= HasStop(told, told.size(), request_.stop);
     if (!is_done && is_wanted) return true;
     completions_[sample] = service_.ToCompletion(request_, prompt_.tokens, text, written_[sample]);
     if (++num_done_ == request_.samples && is_wanted && request_.done) request_.done(completions_);

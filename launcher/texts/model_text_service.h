@@ -24,18 +24,8 @@ struct EncodedPrompt {
   int64_t spaceless = -1;  // Show's
 };
 
-// Looks for stop words in a text that grows.
-class StopSearch {
- public:
-  explicit StopSearch(const std::vector<std::string>& words) : words_(words) {}  // none is empty
-
-  // Whether the text has one of the words with this piece.
-  bool Complete(const std::string& piece);
-
- private:
-  std::vector<std::string> words_;
-  std::string text_;
-};
+// Whether the last `new_bytes` of a text complete one of `words`, none of which is empty.
+bool HasStop(const std::string& text, size_t new_bytes, const std::vector<std::string>& words);
 
 class ModelTextService final : public TextService {
  public:
@@ -56,10 +46,6 @@ class ModelTextService final : public TextService {
   absl::Status CheckComplete(const std::vector<CompletionRequest>& requests) const {
     return Encode(requests).status();
   }
-  // How many tokens may follow the prompt: as many as the request asks for, or what fits. The
-  // prompt loses its first ones if the request says so. REQUIRES: its method is one of facts().
-  absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
-                                    std::vector<int32_t>* prompt) const;
   // InvalidArgument for options that the model cannot write with.
   absl::Status CheckWrite(const WriteOptions& options) const;
   // Checks this, and what else is wrong with a request to Fill whatever its text is.
@@ -81,7 +67,8 @@ class ModelTextService final : public TextService {
   TokenRules RulesOf(const CompletionRequest& request, int64_t max_tokens) const;
   Completion ToCompletion(const CompletionRequest& request, const std::vector<int32_t>& prompt,
                           const Hypothesis& text, const std::vector<WrittenToken>& written) const;
-  // Scores the prompt if the request asks for it, for each of its completions.
+  // Scores each token of the prompt given those before it if the request asks for it, for each of
+  // its completions.
   absl::Status ScorePrompt(const CompletionRequest& request, const std::vector<int32_t>& prompt,
                            std::vector<Completion>* completions) const;
   // Left to right.
@@ -101,9 +88,10 @@ class ModelTextService final : public TextService {
   int64_t MostRead() const;  // ModelFacts::max_prompt
   // Whether what follows this prompt begins without the space that its first token may have.
   bool DropsSpace(const CompletionRequest& request, const std::vector<int32_t>& prompt) const;
-  // Each token given those before it, with so many of the likeliest ones.
-  absl::StatusOr<std::vector<ShownToken>> ScoreInTurn(const std::vector<int32_t>& tokens,
-                                                      int64_t likeliest) const;
+  // How many tokens may follow the prompt: as many as the request asks for, or what fits. The
+  // prompt loses its first ones if the request says so. REQUIRES: its method is one of facts().
+  absl::StatusOr<int64_t> MaxTokens(const CompletionRequest& request,
+                                    std::vector<int32_t>* prompt) const;
   absl::StatusOr<ScoredText> AskedText(const ScoreRequest& request, int64_t given,
                                        std::vector<int32_t> tokens) const;
   absl::StatusOr<std::vector<EncodedPrompt>> Encode(
