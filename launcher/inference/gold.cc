@@ -15,18 +15,56 @@
 #include "data/dataset/dataset.h"
 #include "data/dataset/example_origins.h"
 #include "data/dataset/shard_format.h"
+#include "data/prep/examples/example_reader.h"
 #include "data/prep/examples/official_tasks.h"
+#include "data/prep/prep_plan.h"
+#include "data/prep/text_reader.h"
 
 namespace anyorder::launcher {
 namespace {
 
-absl::Status ReadLabels(const data::ExampleLabelOptions& options, Gold& gold) {
-  absl::StatusOr<data::ExampleLabels> labels = data::ReadExampleLabels(options);
-  RETURN_IF_ERROR(Annotate(labels.status(), "reading the labels"));
-  gold.kind = labels->task;
-  gold.classes = std::move(labels->classes);
-  gold.examples = std::move(labels->examples);
-  return absl::OkStatus();
+// Bytes that are no text say nothing about a label.
+constexpr data::ExampleCleaning kCleaning = {.invalid_utf8 = data::InvalidUtf8::kReplace};
+
+ExampleLabel LabelOf(const std::string& where, const data::WrittenExample& example,
+                     bool has_groups) {
+  ExampleLabel label{.where = where,
+                     .id = example.id,
+                     .score = example.score,
+                     .tags = example.tags,
+                     .is_disputed = example.is_disputed};
+  if (has_groups) label.group = example.parts[0];
+  if (example.class_name) label.label = *example.class_name;
+  if (example.choice >= 0) label.label = absl::StrCat(example.choice);
+  if (!example.answers) return label;
+  label.answers.emplace();
+  for (const data::OriginalAnswer& answer : *example.answers) label.answers->push_back(answer.text);
+  return label;
+}
+
+// In the order of the dataset that `prep` makes of the files: those of `official`, or labelled
+// examples where that is "".
+absl::Status ReadLabels(const std::string& official, bool has_groups, const FieldOptions& fields,
+                        Gold& gold) {
+  const auto take = [&](const std::string& where, const data::WrittenExample& example) {
+    if (gold.examples.empty()) gold.kind = example.task;
+    gold.examples.push_back(LabelOf(where, example, has_groups));
+    return absl::OkStatus();
+  };
+  if (!official.empty()) {
+    ASSIGN_OR_RETURN(const data::OfficialTask* task, data::FindOfficialTask(official));
+    gold.classes = task->classes;
+    data::OfficialReading reading(*task, gold.path, kCleaning, take);
+    RETURN_IF_ERROR(task->read(reading));
+  } else {
+    const data::ExampleReadOptions options{fields.ExampleNames(), fields.Table(), kCleaning};
+    RETURN_IF_ERROR(data::CheckFieldNames(options.names));
+    ASSIGN_OR_RETURN(const data::InputFiles input,
+                     data::FindInputFiles({gold.path}, {data::InputUse::kExamples}));
+    for (const data::InputFile& file : input.files)
+      RETURN_IF_ERROR(data::ReadExamples(file, options, take));
+  }
+  return gold.examples.empty() ? DataLoss("'", gold.path, "' holds no example") : absl::OkStatus();
 }
 
 // Identifiers and answers.
@@ -107,13 +145,11 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
   const data::OfficialTask& official = data::OfficialTaskOrNone(task);
   if (data::CheckIsDataset("--gold", path).ok()) {
     RETURN_IF_ERROR(ReadDataset(task, gold));
-  } else if (task.empty() || absl::StrContains(path, ".jsonl")) {
-    RETURN_IF_ERROR(
-        ReadLabels({.input = path, .names = fields.ExampleNames(), .table = fields.Table()}, gold));
   } else {
-    const std::string& rows = official.row_task;
-    RETURN_IF_ERROR(ReadLabels(
-        {.input = path, .task = rows.empty() ? task : rows, .has_groups = !rows.empty()}, gold));
+    const bool is_official = !task.empty() && !absl::StrContains(path, ".jsonl");
+    const bool has_groups = is_official && !official.row_task.empty();
+    const std::string name = has_groups ? official.row_task : is_official ? task : "";
+    RETURN_IF_ERROR(Annotate(ReadLabels(name, has_groups, fields, gold), "reading the labels"));
   }
   if (gold.kind == ExampleTask::kGeneration) {
     return FailedPrecondition("'", path, "' holds examples of generation, which have no label");

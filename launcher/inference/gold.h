@@ -3,17 +3,33 @@
 
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/config/task_config.h"
-#include "data/prep/examples/example_labels.h"
 #include "launcher/inference/predictions.h"
 #include "launcher/process/field_options.h"
 
 namespace anyorder::launcher {
+
+// What an example comes with, without its texts.
+struct ExampleLabel {
+  std::string where;                 // file and line; "" of a dataset
+  std::string id;                    // what the official files call it; "": nothing
+  std::optional<std::string> label;  // class by its name, or choice in digits
+  std::optional<double> score;
+  std::string group;  // of ranking tasks: the question whose candidate it is
+  // Of kSpans; empty: the question has no answer; nullopt: it is not known.
+  std::optional<std::vector<std::string>> answers;
+  std::vector<std::string> tags;  // of kTokens, of each word; none: not known
+  bool is_disputed = false;       // as in data::WrittenExample
+
+  // False of test data.
+  bool is_known() const { return label || score || answers || !tags.empty() || is_disputed; }
+};
 
 struct Gold {
   std::string path;
@@ -22,7 +38,7 @@ struct Gold {
   ExampleTask kind = ExampleTask::kClassification;
   bool is_squad_2 = false;           // questions may have no answer
   std::vector<std::string> classes;  // in the order of their numbers; of choices none
-  std::vector<data::ExampleLabel> examples;
+  std::vector<ExampleLabel> examples;
 
   bool has_ids() const { return !examples.empty() && !examples[0].id.empty(); }
   LabelKind label_kind() const;

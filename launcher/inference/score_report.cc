@@ -34,7 +34,7 @@ absl::Status WrongKind(const Gold& gold, const Prediction& prediction, const cha
 
 absl::Status CheckLabelled(const Gold& gold) {
   for (size_t i = 0; i < gold.examples.size(); ++i) {
-    const data::ExampleLabel& example = gold.examples[i];
+    const ExampleLabel& example = gold.examples[i];
     if (example.is_known()) continue;
     return FailedPrecondition(
         example.where.empty() ? absl::StrCat("'", gold.path, "', example ", i + 1) : example.where,
@@ -127,7 +127,7 @@ absl::StatusOr<std::vector<Metric>> ScoreMetrics(const Gold& gold, const Predict
   std::vector<double> predicted;
   for (size_t i = 0; i < predictions.size(); ++i) {
     if (!predictions[i]->score) return WrongKind(gold, *predictions[i], "a score");
-    const data::ExampleLabel& example = gold.examples[i];
+    const ExampleLabel& example = gold.examples[i];
     double& score = given.emplace_back(example.score.value_or(0));
     // Own examples may be classes or scores: predictions tell.
     if (!example.score && !(absl::SimpleAtod(*example.label, &score) && std::isfinite(score))) {
