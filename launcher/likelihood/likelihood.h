@@ -42,12 +42,10 @@ absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path);
 struct LikelihoodOptions {
   int64_t bound_samples = 128;  // masks that a bound is the mean of
   uint64_t seed = 1;            // the choices of a question share the draws, other lines do not
-  int64_t batch = 64;           // texts that are encoded at once
 };
 
 // The scores of each item's texts. `goes_on` is told how many of how many texts are done, and ends
-// the work by saying false (Cancelled). Errors: the service's, with the lines that it was asked
-// for.
+// the work by saying false (Cancelled). Errors: the service's, with the line.
 using GoesOn = std::function<bool(int64_t done, int64_t total)>;
 absl::StatusOr<std::vector<std::vector<TextScore>>> ScoreItems(const LikelihoodInput& input,
                                                                const LikelihoodOptions& options,

@@ -1,10 +1,8 @@
-#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
-#include "core/base/check.h"
-#include "core/base/counted.h"
 #include "core/base/status.h"
 #include "launcher/inference/prompts.h"
 #include "launcher/likelihood/likelihood.h"
@@ -67,11 +65,6 @@ absl::Status AddItem(LikelihoodItem item, int64_t line, LikelihoodInput& input) 
   return absl::OkStatus();
 }
 
-// "texts.jsonl:3", "texts.jsonl:3 to 18".
-std::string LinesOf(const LikelihoodInput& input, size_t first, size_t last) {
-  return absl::StrCat(input.name, ":", RangeText(input.items[first].line, input.items[last].line));
-}
-
 }  // namespace
 
 absl::StatusOr<LikelihoodInput> ReadLikelihoodInput(const std::string& path) {
@@ -96,32 +89,25 @@ absl::StatusOr<std::vector<std::vector<TextScore>>> ScoreItems(const LikelihoodI
                                                                const LikelihoodOptions& options,
                                                                const GoesOn& goes_on,
                                                                TextService& service) {
-  std::vector<std::pair<size_t, size_t>> texts;  // of which item, which of its texts
-  for (size_t i = 0; i < input.items.size(); ++i)
-    for (size_t t = 0; t < input.items[i].texts.size(); ++t) texts.emplace_back(i, t);
-  std::vector<std::vector<TextScore>> scores(input.items.size());
-  const auto total = std::ssize(texts);
-  for (int64_t done = 0; done < total;) {
-    if (!goes_on(done, total)) {
-      return absl::CancelledError(
-          absl::StrCat("stopped by a signal after ", done, " of ", total, " texts"));
+  int64_t total = 0, done = 0;
+  for (const LikelihoodItem& item : input.items) total += std::ssize(item.texts);
+  std::vector<std::vector<TextScore>> scores;
+  for (const LikelihoodItem& item : input.items) {
+    scores.emplace_back();
+    for (const std::string& text : item.texts) {
+      if (!goes_on(done, total)) {
+        return absl::CancelledError(
+            absl::StrCat("stopped by a signal after ", done, " of ", total, " texts"));
+      }
+      const absl::StatusOr<TextScore> score =
+          service.Score({.context = item.context,
+                         .continuation = text,
+                         .bound_samples = options.bound_samples,
+                         .seed = options.seed + static_cast<uint64_t>(item.line)});
+      RETURN_IF_ERROR(Annotate(score.status(), absl::StrCat(input.name, ":", item.line)));
+      scores.back().push_back(*score);
+      ++done;
     }
-    const int64_t end = std::min(total, done + options.batch);
-    std::vector<ScoreRequest> requests;
-    for (int64_t i = done; i < end; ++i) {
-      const LikelihoodItem& item = input.items[texts[i].first];
-      requests.push_back({.context = item.context,
-                          .continuation = item.texts[texts[i].second],
-                          .bound_samples = options.bound_samples,
-                          .seed = options.seed + static_cast<uint64_t>(item.line)});
-    }
-    absl::StatusOr<std::vector<TextScore>> batch = service.Score(requests);
-    if (!batch.ok())
-      return Annotate(batch.status(), LinesOf(input, texts[done].first, texts[end - 1].first));
-    ANYORDER_CHECK(batch->size() == requests.size()) << batch->size();
-    for (int64_t i = done; i < end; ++i)
-      scores[texts[i].first].push_back((*batch)[static_cast<size_t>(i - done)]);
-    done = end;
   }
   goes_on(total, total);
   return scores;

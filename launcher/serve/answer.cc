@@ -32,31 +32,16 @@ Answers Complete(TextService& service, const std::vector<const TextRequest*>& re
   return answers;
 }
 
-template <typename Result>
-absl::StatusOr<TextResult> Only(absl::StatusOr<std::vector<Result>> results) {
-  RETURN_IF_ERROR(results.status());
-  if (results->size() != 1) return Internal(results->size(), " answers to a request");
-  return TextResult(std::move(results->front()));
-}
-
 absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& request) {
-  if (const auto* fill = std::get_if<FillRequest>(&request.what))
-    return Only(service.Fill({*fill}));
-  if (const auto* score = std::get_if<ScoreRequest>(&request.what))
-    return Only(service.Score({*score}));
-  if (const auto* tokens = std::get_if<TokensRequest>(&request.what)) {
-    ASSIGN_OR_RETURN(const int64_t count, service.CountTokens(tokens->text));
-    return TextResult(count);
-  }
-  if (const auto* rolling = std::get_if<RollingRequest>(&request.what)) {
-    ASSIGN_OR_RETURN(RollingScore score, ScoreRolling(service, *rolling));
-    return TextResult(score);
-  }
-  if (const auto* render = std::get_if<RenderRequest>(&request.what)) {
-    ASSIGN_OR_RETURN(std::string prompt, RenderPrompt(service.facts(), render->messages));
-    return TextResult(std::move(prompt));
-  }
-  return TextResult(service.facts());
+  if (const auto* fill = std::get_if<FillRequest>(&request.what)) return service.Fill(*fill);
+  if (const auto* score = std::get_if<ScoreRequest>(&request.what)) return service.Score(*score);
+  if (const auto* tokens = std::get_if<TokensRequest>(&request.what))
+    return service.CountTokens(tokens->text);
+  if (const auto* rolling = std::get_if<RollingRequest>(&request.what))
+    return ScoreRolling(service, *rolling);
+  if (const auto* render = std::get_if<RenderRequest>(&request.what))
+    return RenderPrompt(service.facts(), render->messages);
+  return service.facts();
 }
 
 // The answers to parsed[begin] and those behind it of the same op; moves `begin` behind them.

@@ -163,10 +163,8 @@ absl::StatusOr<RollingScore> ScoreRolling(TextService& service, const RollingReq
     ASSIGN_OR_RETURN(windows, cut.Split());
   }
   std::vector<TextScore> scores;
-  // One by one: together they could need any amount of memory.
   for (const ScoreRequest& window : windows) {
-    ASSIGN_OR_RETURN(const std::vector<TextScore> score, service.Score({window}));
-    scores.push_back(score.front());
+    ASSIGN_OR_RETURN(scores.emplace_back(), service.Score(window));
   }
   return Sum(scores);
 }

@@ -99,13 +99,12 @@ absl::Status Fill(FillOptions options) {
   const bool is_read_by_a_person = options.output == "-" && ::isatty(STDOUT_FILENO) == 1;
   int64_t number = 0;
   for (const FillLine& line : lines) {
-    const absl::StatusOr<std::vector<std::vector<FilledText>>> filled =
-        service->Fill({line.fill()});
+    const absl::StatusOr<std::vector<FilledText>> filled = service->Fill(line.fill());
     RETURN_IF_ERROR(AtPlace(filled.status(), line.place));
     ++number;
-    RETURN_IF_ERROR(is_read_by_a_person ? output.WriteText(ShowFilled(line.source, filled->front(),
-                                                                      TerminalSize().ws_col))
-                                        : output.Write(LineJson(number, line, filled->front())));
+    RETURN_IF_ERROR(is_read_by_a_person
+                        ? output.WriteText(ShowFilled(line.source, *filled, TerminalSize().ws_col))
+                        : output.Write(LineJson(number, line, *filled)));
   }
   RETURN_IF_ERROR(output.Close());
   if (options.output != "-") Log(absl::StrCat(options.output, ": ", Counted(number, "text")));

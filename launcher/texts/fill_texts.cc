@@ -343,45 +343,20 @@ absl::Status ModelTextService::CheckFill(const FillRequest& request) const {
   return MethodsOf(writer.form).empty() ? absl::OkStatus() : CheckWrite(request.write);
 }
 
-absl::StatusOr<std::vector<std::vector<FilledText>>> ModelTextService::Fill(
-    const std::vector<FillRequest>& requests) {
+absl::StatusOr<std::vector<FilledText>> ModelTextService::Fill(const FillRequest& request) {
   ASSIGN_OR_RETURN(WritingModel writer, writing_model());
+  writer.before_pass = request.check_wanted;
+  RETURN_IF_ERROR(CheckFill(request));
+  ASSIGN_OR_RETURN(const BlankText source, ParseBlankText(request.text, facts_.seq_len));
   const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
                            model_.vocabulary.adds_space());
-  const auto fault_of = [&requests](size_t n, const absl::Status& status) {
-    return requests.size() == 1 ? status : Annotate(status, absl::StrCat("text ", n + 1));
-  };
-  std::vector<BlankText> sources;
-  std::vector<std::string> parts;
-  std::vector<size_t> ends;  // of each text's parts
-  for (size_t n = 0; n < requests.size(); ++n) {
-    RETURN_IF_ERROR(fault_of(n, CheckFill(requests[n])));
-    absl::StatusOr<BlankText> source = ParseBlankText(requests[n].text, facts_.seq_len);
-    RETURN_IF_ERROR(fault_of(n, source.status()));
-    for (std::string& part : encoder.PartsToEncode(*source)) parts.push_back(std::move(part));
-    ends.push_back(parts.size());
-    sources.push_back(*std::move(source));
-  }
-  ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(parts, "encoding the texts"));
-  std::vector<std::vector<FilledText>> filled;
-  for (size_t n = 0; n < requests.size(); ++n) {
-    const std::vector<Tokens> own(encoded.begin() + (n == 0 ? 0 : ends[n - 1]),
-                                  encoded.begin() + ends[n]);
-    const absl::StatusOr<GapText> text = encoder.Assemble(sources[n], own);
-    RETURN_IF_ERROR(fault_of(n, text.status()));
-    RETURN_IF_ERROR(CheckCanFill(sources[n], writer.form));
-    if (text->num_given() > requests[n].max_prompt)
-      return fault_of(
-          n, OutOfRange("a text of ", text->num_given(), " tokens is longer than the ",
-                        requests[n].max_prompt, " that are read (--max-prompt); shorten it"));
-    writer.before_pass = requests[n].check_wanted;
-    Filler filler(*this, writer, requests[n], sources[n], *text);
-    absl::StatusOr<std::vector<FilledText>> texts =
-        sources[n].has_words() ? filler.ScoreWords() : filler.Fill();
-    RETURN_IF_ERROR(fault_of(n, texts.status()));
-    filled.push_back(*std::move(texts));
-  }
-  return filled;
+  ASSIGN_OR_RETURN(const std::vector<Tokens> encoded,
+                   Encode(encoder.PartsToEncode(source), "encoding the text"));
+  ASSIGN_OR_RETURN(const GapText text, encoder.Assemble(source, encoded));
+  RETURN_IF_ERROR(CheckCanFill(source, writer.form));
+  RETURN_IF_ERROR(CheckLength(text.num_given(), request.max_prompt));
+  Filler filler(*this, writer, request, source, text);
+  return source.has_words() ? filler.ScoreWords() : filler.Fill();
 }
 
 }  // namespace anyorder::launcher

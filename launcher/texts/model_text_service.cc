@@ -212,10 +212,9 @@ int64_t ModelTextService::MostRead() const {
   return is_bounded ? facts_.seq_len : kMemoryReach * facts_.seq_len;
 }
 
-// Of a text that is to be read.
-absl::Status CheckLength(const Tokens& tokens, int64_t most) {
-  if (std::ssize(tokens) <= most) return absl::OkStatus();
-  return OutOfRange("a text of ", tokens.size(), " tokens is longer than the ", most,
+absl::Status CheckLength(int64_t num_tokens, int64_t most) {
+  if (num_tokens <= most) return absl::OkStatus();
+  return OutOfRange("a text of ", num_tokens, " tokens is longer than the ", most,
                     " that are read (--max-prompt); shorten it");
 }
 
@@ -282,7 +281,8 @@ absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& r
         "this model cannot say how probable each token of a prompt is given those before it; "
         "leave out 'echo' or 'logprobs'",
         canvas_.ok() ? ", or ask for the bound of a whole text (POST /v1/score)" : "");
-  RETURN_IF_ERROR(CheckLength(prompt, request.cut_context ? kMostTokens : request.max_prompt));
+  RETURN_IF_ERROR(
+      CheckLength(std::ssize(prompt), request.cut_context ? kMostTokens : request.max_prompt));
   if (request.only_prompt) return EncodedPrompt{std::move(prompt)};
   RETURN_IF_ERROR(CheckWrite(request.write));
   const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
@@ -534,7 +534,7 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
   const int64_t excess = length - most;
   if (excess > 0 && length > given) {
     if (!request.cut_context || excess >= given)
-      return OutOfRange("it has ", length, " tokens, but ",
+      return OutOfRange("the text has ", length, " tokens, but ",
                         most == learned ? "the model has learned to read " : "at most ", most,
                         most == learned ? "" : " are read (--max-prompt)",
                         "; shorten it or score it in parts");
@@ -547,37 +547,26 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
   return text;
 }
 
-absl::StatusOr<std::vector<TextScore>> ModelTextService::Score(
-    const std::vector<ScoreRequest>& requests) {
+absl::StatusOr<TextScore> ModelTextService::Score(const ScoreRequest& request) {
   ASSIGN_OR_RETURN(WritingModel writer, writing_model());
-  std::vector<std::string> texts;
-  for (const ScoreRequest& request : requests) {
-    texts.push_back(request.context);
-    texts.push_back(request.context + request.continuation);
-  }
-  ASSIGN_OR_RETURN(const std::vector<Tokens> encoded, Encode(texts, "encoding the texts"));
-  std::vector<TextScore> scores;
-  for (size_t n = 0; n < requests.size(); ++n) {
-    const std::string name = absl::StrCat("text ", n + 1);
-    const absl::StatusOr<ScoredText> text =
-        AskedText(requests[n], NumGiven(encoded[2 * n], encoded[2 * n + 1]), encoded[2 * n + 1]);
-    RETURN_IF_ERROR(Annotate(text.status(), name));
-    TextScore& score = scores.emplace_back();
-    score.tokens = static_cast<int64_t>(text->asked.size());
-    score.bytes = static_cast<int64_t>(requests[n].continuation.size());
-    score.is_greedy = text->asked.empty();  // certain
-    if (text->asked.empty()) continue;
-    writer.before_pass = requests[n].check_wanted;
-    absl::StatusOr<std::vector<LogLikelihood>> found = ScoreTexts(
-        writer, {*text}, {.samples = requests[n].bound_samples, .seed = requests[n].seed});
-    RETURN_IF_ERROR(Annotate(found.status(), name));
-    const LogLikelihood& one = found->front();
-    score.log_prob = one.log_prob;
-    score.standard_error = one.standard_error;
-    score.is_exact = one.is_exact;
-    score.is_greedy = one.is_greedy;
-  }
-  return scores;
+  writer.before_pass = request.check_wanted;
+  ASSIGN_OR_RETURN(
+      const std::vector<Tokens> encoded,
+      Encode({request.context, request.context + request.continuation}, "encoding the text"));
+  ASSIGN_OR_RETURN(const ScoredText text,
+                   AskedText(request, NumGiven(encoded[0], encoded[1]), encoded[1]));
+  TextScore score{.is_greedy = text.asked.empty(),  // certain
+                  .tokens = std::ssize(text.asked),
+                  .bytes = std::ssize(request.continuation)};
+  if (text.asked.empty()) return score;
+  ASSIGN_OR_RETURN(
+      const std::vector<LogLikelihood> found,
+      ScoreTexts(writer, {text}, {.samples = request.bound_samples, .seed = request.seed}));
+  score.log_prob = found[0].log_prob;
+  score.standard_error = found[0].standard_error;
+  score.is_exact = found[0].is_exact;
+  score.is_greedy = found[0].is_greedy;
+  return score;
 }
 
 }  // namespace anyorder::launcher

@@ -24,6 +24,9 @@ struct EncodedPrompt {
   int64_t spaceless = -1;  // Show's
 };
 
+// OutOfRange if a text has more tokens than are read.
+absl::Status CheckLength(int64_t num_tokens, int64_t most);
+
 // Whether the last `new_bytes` of a text complete one of `words`, none of which is empty.
 bool HasStop(const std::string& text, size_t new_bytes, const std::vector<std::string>& words);
 
@@ -38,9 +41,8 @@ class ModelTextService final : public TextService {
   absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) override;
   std::unique_ptr<CompletionLanes> OpenLanes(int64_t most_texts) override;
-  absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
-      const std::vector<FillRequest>& requests) override;
-  absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override;
+  absl::StatusOr<std::vector<FilledText>> Fill(const FillRequest& request) override;
+  absl::StatusOr<TextScore> Score(const ScoreRequest& request) override;
 
   // Complete's error for what is wrong with the requests, before any is answered.
   absl::Status CheckComplete(const std::vector<CompletionRequest>& requests) const {

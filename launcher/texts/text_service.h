@@ -239,12 +239,10 @@ class TextService {
       const std::vector<CompletionRequest>& requests) = 0;
   // Lanes for `most_texts` texts.
   virtual std::unique_ptr<CompletionLanes> OpenLanes(int64_t most_texts) = 0;
-  // The alternatives of each; none if nothing but empty words was found. Errors: as above;
+  // The alternatives; none if nothing but empty words was found. Errors: as above;
   // FailedPrecondition for a model that fills no blanks.
-  virtual absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
-      const std::vector<FillRequest>& requests) = 0;
-  virtual absl::StatusOr<std::vector<TextScore>> Score(
-      const std::vector<ScoreRequest>& requests) = 0;
+  virtual absl::StatusOr<std::vector<FilledText>> Fill(const FillRequest& request) = 0;
+  virtual absl::StatusOr<TextScore> Score(const ScoreRequest& request) = 0;
 };
 
 }  // namespace anyorder::launcher

@@ -5,14 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
@@ -34,16 +32,10 @@ class FakeScorer : public FakeTextService {
  public:
   FakeScorer() { mutable_facts() = {.run_dir = "runs/judge", .step = 7, .objective = "gpt"}; }
 
-  absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override {
-    calls.push_back(requests.size());
-    std::vector<TextScore> scores;
-    for (const ScoreRequest& request : requests) {
-      if (absl::StrContains(request.continuation, "fault"))
-        return InvalidArgument("request ", scores.size() + 1, ": too long");
-      scored.push_back(request);
-      scores.push_back(Of(request.context, request.continuation));
-    }
-    return scores;
+  absl::StatusOr<TextScore> Score(const ScoreRequest& request) override {
+    if (absl::StrContains(request.continuation, "fault")) return InvalidArgument("too long");
+    scored.push_back(request);
+    return Of(request.context, request.continuation);
   }
   TextScore Of(const std::string& context, const std::string& text) const {
     double log_prob = -static_cast<double>(context.size());
@@ -138,27 +130,21 @@ TEST_F(LikelihoodTest, OtherLinesAreRefusedWithTheirPlace) {
   ExpectRefused("a.txt", "good\n\xFF\n", "a.txt:2: byte 0 of the line is not valid UTF-8");
 }
 
-// Whatever the batch, each text has its own score; the choices of a line share their draws.
-TEST_F(LikelihoodTest, TextsAreScoredInBatches) {
+TEST_F(LikelihoodTest, ChoicesOfALineShareTheirDraws) {
   std::string bytes;
   for (int line = 1; line <= 7; ++line)
     absl::StrAppend(&bytes, "{\"input\":\"", line, "\",\"choices\":[\"a\",\"bb\",\"c", line,
                     "\"]}\n");
   const LikelihoodInput input = Read("a.jsonl", bytes);
-  for (const int64_t batch : {1, 4, 100}) {
-    service_.scored.clear();
-    service_.calls.clear();
-    const auto scores = Score(input, {.bound_samples = 9, .seed = 40, .batch = batch});
-    EXPECT_EQ(*absl::c_max_element(service_.calls), std::min<size_t>(21, batch));
-    ASSERT_EQ(service_.scored.size(), 21);
-    for (size_t i = 0; i < 7; ++i) {
-      ASSERT_EQ(scores[i].size(), 3);
-      for (size_t t = 0; t < 3; ++t) {
-        EXPECT_EQ(scores[i][t].log_prob,
-                  service_.Of(input.items[i].context, input.items[i].texts[t]).log_prob);
-        EXPECT_EQ(service_.scored[3 * i + t].seed, 40 + 1 + i);
-        EXPECT_EQ(service_.scored[3 * i + t].bound_samples, 9);
-      }
+  const auto scores = Score(input, {.bound_samples = 9, .seed = 40});
+  ASSERT_EQ(service_.scored.size(), 21);
+  for (size_t i = 0; i < 7; ++i) {
+    ASSERT_EQ(scores[i].size(), 3);
+    for (size_t t = 0; t < 3; ++t) {
+      EXPECT_EQ(scores[i][t].log_prob,
+                service_.Of(input.items[i].context, input.items[i].texts[t]).log_prob);
+      EXPECT_EQ(service_.scored[3 * i + t].seed, 40 + 1 + i);
+      EXPECT_EQ(service_.scored[3 * i + t].bound_samples, 9);
     }
   }
 }
@@ -166,16 +152,13 @@ TEST_F(LikelihoodTest, TextsAreScoredInBatches) {
 TEST_F(LikelihoodTest, TheServicesFaultsNameTheLines) {
   const LikelihoodInput input = Read("a.txt", "a\nb\nc\nfault\ne\n");
   const auto all = [](int64_t, int64_t) { return true; };
-  EXPECT_THAT(ScoreItems(input, {.batch = 2}, all, service_).status(),
-              Says("a.txt:3 to 4: request 2: too long"));
-  EXPECT_THAT(ScoreItems(input, {.batch = 1}, all, service_).status(),
-              Says("a.txt:4: request 1: too long"));
+  EXPECT_THAT(ScoreItems(input, {}, all, service_).status(), Says("a.txt:4: too long"));
 }
 
 TEST_F(LikelihoodTest, ASignalEndsTheWork) {
   const LikelihoodInput input = Read("a.txt", "a\nb\nc\n");
   EXPECT_THAT(ScoreItems(
-                  input, {.batch = 1}, [](int64_t done, int64_t) { return done < 2; }, service_)
+                  input, {}, [](int64_t done, int64_t) { return done < 2; }, service_)
                   .status(),
               Exits(kExitRequeue, "after 2 of 3 texts"));
 }

@@ -66,39 +66,30 @@ class FakeTextService : public TextService {
   }
 
   // A blank gets "fillN", N counting blanks, and as many x as its alternative's number.
-  absl::StatusOr<std::vector<std::vector<FilledText>>> Fill(
-      const std::vector<FillRequest>& requests) override {
-    BeginCall(requests.size());
-    std::vector<std::vector<FilledText>> results;
-    for (const FillRequest& request : requests) {
-      RETURN_IF_ERROR(Check(request.text, "text"));
-      if (!absl::StrContains(request.text, "___"))
-        return InvalidArgument("request ", results.size() + 1, ": 'text' has no blank");
-      results.emplace_back();
-      for (int64_t a = 0; a < request.alternatives; ++a)
-        results.back().push_back(FillOne(request.text, a));
-    }
-    return results;
+  absl::StatusOr<std::vector<FilledText>> Fill(const FillRequest& request) override {
+    BeginCall(1);
+    RETURN_IF_ERROR(Check(request.text, "text"));
+    if (!absl::StrContains(request.text, "___"))
+      return InvalidArgument("request 1: 'text' has no blank");
+    std::vector<FilledText> texts;
+    for (int64_t a = 0; a < request.alternatives; ++a) texts.push_back(FillOne(request.text, a));
+    return texts;
   }
 
   // -1 nat a word.
-  absl::StatusOr<std::vector<TextScore>> Score(const std::vector<ScoreRequest>& requests) override {
-    BeginCall(requests.size());
-    std::vector<TextScore> results;
-    for (const ScoreRequest& request : requests) {
-      RETURN_IF_ERROR(Check(request.continuation, "continuation"));
-      if (request.check_wanted) RETURN_IF_ERROR(request.check_wanted());
-      const auto words = static_cast<int64_t>(Words(request.continuation).size());
-      const auto context = static_cast<int64_t>(Words(request.context).size());
-      if (words + std::max<int64_t>(1, context) > facts_.seq_len)
-        return InvalidArgument("a text of more than ", facts_.seq_len, " tokens");
-      scored.push_back(request);
-      results.push_back({.log_prob = -static_cast<double>(words),
-                         .standard_error = 3,
-                         .tokens = words,
-                         .bytes = static_cast<int64_t>(request.continuation.size())});
-    }
-    return results;
+  absl::StatusOr<TextScore> Score(const ScoreRequest& request) override {
+    BeginCall(1);
+    RETURN_IF_ERROR(Check(request.continuation, "continuation"));
+    if (request.check_wanted) RETURN_IF_ERROR(request.check_wanted());
+    const auto words = static_cast<int64_t>(Words(request.continuation).size());
+    const auto context = static_cast<int64_t>(Words(request.context).size());
+    if (words + std::max<int64_t>(1, context) > facts_.seq_len)
+      return InvalidArgument("a text of more than ", facts_.seq_len, " tokens");
+    scored.push_back(request);
+    return TextScore{.log_prob = -static_cast<double>(words),
+                     .standard_error = 3,
+                     .tokens = words,
+                     .bytes = static_cast<int64_t>(request.continuation.size())};
   }
 
   std::function<void()> before_call = [] {};
