@@ -85,7 +85,10 @@ ChatSession::ChatSession(data::ChatTemplate chat, const ModelFacts& facts,
 }
 
 std::string ChatSession::Prompt() const {
-  std::vector<data::ChatMessage> turns = messages_;
+  std::vector<data::ChatMessage> turns;
+  for (const data::ChatMessage& message : messages_)
+    turns.push_back(
+        {data::WithoutTemplateMarks(message.role), data::WithoutTemplateMarks(message.content)});
   turns.push_back({kAssistant, ""});
   const std::string prompt = chat_.Render(turns).first;
   return keeps_marks_ ? prompt : data::WithoutTemplateMarks(prompt);
@@ -94,17 +97,12 @@ std::string ChatSession::Prompt() const {
 void ChatSession::SetMessages(std::vector<data::ChatMessage> messages) {
   num_system_ = 0;
   messages_ = std::move(messages);
-  for (data::ChatMessage& message : messages_)
-    message = {data::WithoutTemplateMarks(message.role),
-               data::WithoutTemplateMarks(message.content)};
 }
 
-void ChatSession::Ask(const std::string& words) {
-  messages_.push_back({kUser, data::WithoutTemplateMarks(words)});
-}
+void ChatSession::Ask(const std::string& words) { messages_.push_back({kUser, words}); }
 
 void ChatSession::SetAnswer(const std::string& answer) {
-  messages_.push_back({kAssistant, data::WithoutTemplateMarks(answer)});
+  messages_.push_back({kAssistant, answer});
 }
 
 void ChatSession::TakeBack() { messages_.pop_back(); }
