@@ -81,26 +81,22 @@ void RequestQueue::Stop() {
 
 // Plain references: the ticket owns the request, and outlives what computes it.
 void RequestQueue::SetCallbacks(Ticket& ticket, bool streams) {
-  if (auto* rolling = std::get_if<RollingRequest>(&ticket.request_.what)) {
-    rolling->check_wanted = [this, &ticket] {
-      StepLanes();
-      const MutexLock lock(&mutex_);
-      return stopping_ ? StoppedError() : ticket.CheckWanted();
-    };
-  }
-  const auto check = [this, &ticket] {
+  const bool ends_at_stop = std::holds_alternative<RollingRequest>(ticket.request_.what);
+  const auto check = [this, &ticket, ends_at_stop] {
     StepLanes();  // which go on between the passes of others
-    return ticket.CheckWanted();
+    const MutexLock lock(&mutex_);
+    return ends_at_stop && stopping_ ? StoppedError() : ticket.CheckWanted();
   };
-  if (auto* fill = std::get_if<FillRequest>(&ticket.request_.what)) fill->check_wanted = check;
-  if (auto* score = std::get_if<ScoreRequest>(&ticket.request_.what)) score->check_wanted = check;
+  const auto set_check = [&check](auto& what) {
+    if constexpr (requires { what.check_wanted; }) what.check_wanted = check;
+  };
+  std::visit(set_check, ticket.request_.what);
   auto* const completion = std::get_if<CompletionRequest>(&ticket.request_.what);
   if (completion == nullptr) return;
   completion->done = [&ticket](absl::StatusOr<std::vector<Completion>> answer) {
     ticket.SetAnswer(answer.ok() ? absl::StatusOr<TextResult>(*std::move(answer))
                                  : answer.status());
   };
-  completion->check_wanted = check;
   if (!CompletionLanes::Take(*completion)) return;
   completion->check_wanted = [&ticket] { return ticket.CheckWanted(); };
   if (!streams) return;
