@@ -69,7 +69,6 @@ void EventStream::AddChunk(size_t prompt, int64_t sample, const std::string& tex
 
 void EventStream::Tell(size_t prompt) {
   for (const SampledToken& token : prompts_[prompt].ticket->TakeTokens()) {
-    if (token.sample < 0 || token.sample >= samples_) continue;
     const std::string text = prompts_[prompt].texts[token.sample].Add(token.token.piece);
     if (!text.empty()) AddChunk(prompt, token.sample, text, "");
   }

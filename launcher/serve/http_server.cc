@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
@@ -306,14 +307,15 @@ class QueueServer final : public HttpServer {
   absl::StatusOr<std::vector<TextResult>> Answers(const HttpRequest& request,
                                                   std::vector<TextRequest> requests) {
     ASSIGN_OR_RETURN(const Tickets tickets, Submit(std::move(requests), /*streams=*/false));
+    // However this ends, nobody waits any more.
+    const absl::Cleanup give_up = [&tickets] {
+      for (const auto& ticket : tickets) ticket->GiveUp();
+    };
     std::vector<TextResult> answers;
     for (const auto& ticket : tickets) {
       while (!ticket->Await(kTick)) {
-        const bool is_late = MonotonicNow() > ticket->deadline();
-        if (!is_late && IsClientThere(request)) continue;
-        for (const auto& one : tickets) one->GiveUp();
-        if (is_late) return LateError();
-        return std::vector<TextResult>();
+        if (MonotonicNow() > ticket->deadline()) return LateError();
+        if (!IsClientThere(request)) return std::vector<TextResult>();
       }
       RETURN_IF_ERROR(ticket->answer().status());
       answers.push_back(*ticket->answer());
