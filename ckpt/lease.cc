@@ -33,7 +33,9 @@ constexpr char kClaimSuffix[] = ".tmp";
 constexpr int64_t kReleasedBeat = 0;
 
 // Files of /proc, which are not the run's data and so do not go through FileSystem.
-std::string ReadProcFile(const std::string& path) { return ReadWholeFile(path, kMaxSettingsBytes).value_or(""); }
+std::string ReadProcFile(const std::string& path) {
+  return ReadWholeFile(path, kMaxSettingsBytes).value_or("");
+}
 
 // Field 22 of /proc/PID/stat, counted after the command, which may hold spaces; 0 if there is no
 // such process or its files are hidden from us.

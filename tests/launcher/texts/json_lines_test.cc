@@ -60,7 +60,8 @@ TEST_F(JsonLinesTest, WhatAnErrorBreaksOffHasAnotherName) {
       testing::internal::GetCapturedStderr(),
       HasSubstr(path_ + " was not made; the lines that were done are in " + path_ + ".partial-"));
   ASSERT_THAT(Names(), ElementsAre(StartsWith("texts.jsonl.partial-")));
-  EXPECT_EQ(ReadWholeFile(directory_.path() + "/" + Names()[0], kMaxSettingsBytes).value(), "one\n");
+  EXPECT_EQ(ReadWholeFile(directory_.path() + "/" + Names()[0], kMaxSettingsBytes).value(),
+            "one\n");
 }
 
 TEST_F(JsonLinesTest, AKilledProcessLeavesItsLinesUnderAnotherName) {
@@ -74,7 +75,8 @@ TEST_F(JsonLinesTest, AKilledProcessLeavesItsLinesUnderAnotherName) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   ASSERT_THAT(Names(), ElementsAre(StartsWith("texts.jsonl.partial-")));
-  EXPECT_EQ(ReadWholeFile(directory_.path() + "/" + Names()[0], kMaxSettingsBytes).value(), "one\n");
+  EXPECT_EQ(ReadWholeFile(directory_.path() + "/" + Names()[0], kMaxSettingsBytes).value(),
+            "one\n");
 }
 
 }  // namespace
