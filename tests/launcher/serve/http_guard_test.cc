@@ -271,7 +271,7 @@ TEST(ListenAddressTest, OthersNeedAToken) {
   options.address = {"0.0.0.0", 8080};
   EXPECT_THAT(CheckMayListen(options),
               Says("--http 0.0.0.0:8080 is reached from other machines; pass --token-file"));
-  options.token = kToken;
+  options.guard.token = kToken;
   EXPECT_TRUE(CheckMayListen(options).ok());
   options = {.address = {"::1", 8080}};
   EXPECT_TRUE(CheckMayListen(options).ok());
