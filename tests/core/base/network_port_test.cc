@@ -46,9 +46,11 @@ TEST(ListeningSocketTest, PausesWithoutDescriptors) {
   EXPECT_LT(MonotonicNow(), soon);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               testing::ContainsRegex("^[^\n]*cannot accept connections: [^\n]*\n$"));
-  while (listener.is_pausing()) EXPECT_FALSE(listener.Accept().valid());
+  // The pause may end between two calls.
+  UniqueFd accepted;
+  while (!accepted.valid() && MonotonicNow() < soon) accepted = listener.Accept();
+  EXPECT_TRUE(accepted.valid());
   EXPECT_EQ(listener.PollItem().fd, fd);
-  EXPECT_TRUE(listener.Accept().valid());
 }
 
 TEST(ListeningSocketTest, SaysWhereItCannotListen) {
