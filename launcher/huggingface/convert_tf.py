@@ -20,6 +20,7 @@ import re
 import struct
 import sys
 
+sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../data/prep"))  # in the source tree
 import foreign_files
 import safetensors_writer
 from safetensors_writer import fail

@@ -25,8 +25,9 @@ struct Past : RunIdentity {
 
 absl::StatusOr<Past> ReadPast(const RunDirectory& paths) {
   Past past;
-  ASSIGN_OR_RETURN(const std::vector<StepMetrics> lines, ReadMetrics(paths.metrics));
-  if (!lines.empty()) past = {{"", lines.back().attempt}, lines.back().step};
+  const absl::StatusOr<std::vector<StepMetrics>> lines = ReadMetrics(paths.metrics);
+  // What cannot be read tells nothing here; the ranks say what is wrong with it.
+  if (lines.ok() && !lines->empty()) past = {{"", lines->back().attempt}, lines->back().step};
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(paths.root));
   for (const int64_t step : steps) {
     const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(paths.root, step));
