@@ -86,17 +86,18 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
 }
 
 // Puts what dead starts have voted for, and what they have not, where their services, which may
-// live after all, cannot commit it.
-absl::Status ClaimOldSaves(const ServiceOptions& o) {
+// live after all, cannot commit it. Whether there is any of it.
+absl::StatusOr<bool> ClaimOldSaves(const ServiceOptions& o) {
   const std::string parent = CheckpointsPath(o.run_dir);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, o.fs->ListDirectory(parent));
-  for (const auto& [generation, name] : OldSaves(names, o.attempt)) {
+  const auto saves = OldSaves(names, o.attempt);
+  for (const auto& [generation, name] : saves) {
     const std::string claimed = ClaimedName(ParseTemporaryName(name)->step, generation, o.attempt);
     if (name == claimed) continue;
     const absl::Status moved = o.fs->Rename(JoinPath(parent, name), JoinPath(parent, claimed));
     if (!absl::IsNotFound(moved) && !absl::IsAlreadyExists(moved)) RETURN_IF_ERROR(moved);
   }
-  return absl::OkStatus();
+  return !saves.empty();
 }
 
 // If an earlier start's service still runs on this machine but its trainers are gone, asks it to
@@ -207,11 +208,12 @@ absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o)
 absl::Status TidyUpAfterDeadStarts(const ServiceOptions& o,
                                    const std::function<absl::Status()>& fence,
                                    CommitLog* commit_log, EventLog* event_log) {
-  RETURN_IF_ERROR(Annotate(ClaimOldSaves(o),
+  const absl::StatusOr<bool> has_saves = ClaimOldSaves(o);
+  RETURN_IF_ERROR(Annotate(has_saves.status(),
                            "a save of an earlier start, which its service could still commit, "
                            "cannot be moved; mend the file system and start again"));
-  const absl::StatusOr<std::optional<SaveIdentity>> recovered =
-      commit_log->RecoverVoted(o.run_id, o.attempt, fence);
+  absl::StatusOr<std::optional<SaveIdentity>> recovered = std::nullopt;
+  if (*has_saves) recovered = commit_log->RecoverVoted(o.run_id, o.attempt, fence);
   if (recovered.ok() && recovered->has_value())
     event_log->Write({.id = **recovered, .state = SaveState::kRecovered}, 0);
   const absl::Status tidy =

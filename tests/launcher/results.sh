@@ -315,7 +315,7 @@ imported)
   evaluate $name/run --data other-shards --json >$name/json || fail "eval of an imported run"
   # Weights of PyTorch's own kind need torch, which may not be there.
   mkdir $name/bin $name/no-torch && touch $name/bin/pytorch_model.bin && echo 'raise ImportError("hidden")' >$name/no-torch/torch.py
-  PYTHONPATH="$work/$name/no-torch" expect_refused 74 "torch is missing.*pip install torch" \
+  PYTHONPATH="$work/$name/no-torch" expect_refused 74 "torch is missing.*pip install 'torch>=2.6'" \
     python3 "$here/../../launcher/huggingface/convert_bin.py" $name/bin
   for format in "hf --input $name/hf" "run --input reference"; do
     expect_refused_in_a_line 64 "anyorder: --set optimizer.learning_rate=-1: optimizer.learning_rate is" \
