@@ -277,7 +277,8 @@ void CheckLimits(int ranks, const Table& table) {
   const auto expect_at_most = [&](Part part, int64_t limit) {
     EXPECT_LE(table[part].total(), limit) << kPartNames[part];
   };
-  expect_at_most(kLeases, 7 * nodes + 24);
+  // Two are the sync of checkpoints/, which NFS may only say was there (file_system.h).
+  expect_at_most(kLeases, 9 * nodes + 24);
   expect_at_most(kRecords, 3 * ranks + 40);
   // A manifest and a file, opened and read each.
   expect_at_most(kCheckpoint, 4 * ranks + 8);
