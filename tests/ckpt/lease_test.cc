@@ -60,8 +60,8 @@ TEST_F(LeaseTest, ALivingOwnerElsewhereIsSeenByItsHeartbeat) {
   std::atomic<bool> is_decided = false;
   std::thread heart([&] {
     while (!is_decided) {
+      absl::SleepFor(absl::Milliseconds(300));  // not before the claimant has begun to watch
       EXPECT_TRUE(first->Renew().ok());
-      absl::SleepFor(absl::Milliseconds(10));
     }
   });
   // Long, because a busy machine may stop the heart for a while; one beat is enough to decide.
