@@ -221,6 +221,8 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   const auto known = programs_.find(key);
   if (known != programs_.end()) return &known->second;
   if (programs_.size() >= kMostPrograms) programs_.clear();
+  // Prompts have many sizes, and one of them seldom comes again.
+  if (reads == 0) std::erase_if(programs_, [](const auto& one) { return !one.second.is_read; });
   shape.min_distance = options_.looks_ahead ? 1 - options_.span : 0;
   shape.num_distances = options_.span - shape.min_distance;
   shape.next_positions = model_.paired_positions();
@@ -234,7 +236,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
     network = create();
   }
   RETURN_IF_ERROR(network.status());
-  Program program{.network = *std::move(network), .first = first};
+  Program program{.network = *std::move(network), .first = first, .is_read = reads > 0};
   program.batch = std::make_unique<Batch>(shape);
   program.batch->bands = bands_;
   std::iota(program.batch->lanes.begin(), program.batch->lanes.end(), 0);

@@ -134,6 +134,7 @@ class SlotNetwork {
     std::unique_ptr<Batch> batch;
     KeyCache cache;
     int64_t first = 0;  // the lane that the batch begins with
+    bool is_read = false;
   };
   struct LastingSlot {
     Slot slot;    // a pad, if it is hidden
