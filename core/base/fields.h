@@ -38,8 +38,8 @@ constexpr auto EnumNames(Names... names) {
   return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
 }
 
-// Each value of a configuration enum with its TOML spelling. The spellings, in the order of
-// declaration, stand beside the enum, in its namespace:
+// Each value of a configuration enum with its TOML spelling. The enum's header declares the
+// spellings, in the order of the values and in the enum's namespace:
 //   constexpr auto SpellingsOf(Colour) { return std::array{"red", "green"}; }
 template <typename Enum>
 inline constexpr auto kEnumNames =

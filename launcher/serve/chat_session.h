@@ -28,7 +28,7 @@ class ChatSession {
                                            const std::string& chat_template,
                                            const std::string& system);
 
-  // The whole conversation so far, whoever speaks, instead of what was said before.
+  // Replaces the conversation. The messages may have any roles.
   void SetMessages(std::vector<data::ChatMessage> messages);
   // The next turn.
   void Ask(const std::string& words);

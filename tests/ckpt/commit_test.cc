@@ -85,7 +85,7 @@ TEST(CommitTest, GivingUpOnOneNodeTakesTheNameAwayBeforeTheFiles) {
   EXPECT_EQ(HalfMade(&model), std::vector<std::string>{TrashName(save.id().generation)});
 }
 
-// Whoever sees a name may rely on all that it vouches for, after a power cut, too.
+// A name that is visible means that all its files are on disk, also after a power cut.
 TEST(CommitTest, WhatAVoteAManifestAndAStepVouchForIsOnDiskBeforeThem) {
   for (const std::string& name : {VoteName(0), std::string(kManifestName), StepName(200)}) {
     ModelFileSystem model;
