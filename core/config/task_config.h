@@ -32,7 +32,7 @@ inline constexpr int64_t kMostTexts = 26;
 inline constexpr int32_t kUnknownTag = -1;
 inline constexpr int32_t kNoTag = -2;
 
-// How the answer of kSpans is read off the states of its tokens (heads/span_head.h).
+// How the answer of kSpans is read off the states of its tokens (heads/span_head.cc).
 enum class SpanHeadKind { kConditional, kSimple };
 constexpr auto SpellingsOf(SpanHeadKind) { return std::array{"conditional", "simple"}; }
 

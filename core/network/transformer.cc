@@ -10,9 +10,7 @@
 #include "core/base/status.h"
 #include "core/config/adaptive_clusters.h"
 #include "core/network/forward_pass.h"
-#include "core/network/heads/class_head.h"
-#include "core/network/heads/span_head.h"
-#include "core/network/heads/tag_head.h"
+#include "core/network/heads/task_head.h"
 #include "core/network/layers/attention_block.h"
 #include "core/network/layers/attention_tables.h"
 #include "core/network/layers/embedding_block.h"
@@ -60,9 +58,9 @@ int64_t NumUnreadGradients(const NetworkShape& shape) {
 }
 
 std::unique_ptr<TaskHead> MakeTaskHead(const NetworkShape& shape, DeviceInputs& inputs) {
-  if (shape.model.task.has_spans()) return std::make_unique<SpanHead>(shape, inputs);
-  if (shape.model.task.has_tags()) return std::make_unique<TagHead>(shape, inputs);
-  return std::make_unique<ClassHead>(shape, inputs);
+  if (shape.model.task.has_spans()) return MakeSpanHead(shape, inputs);
+  if (shape.model.task.has_tags()) return MakeTagHead(shape, inputs);
+  return MakeClassHead(shape, inputs);
 }
 
 class TransformerNetwork final : public Transformer {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "core/network/heads/task_result.h"
@@ -57,5 +58,10 @@ class TaskHead {
   double loss_sum_ = 0;
   std::vector<NamedSum> sums_;
 };
+
+// Each in a file of its name, which says what it is.
+std::unique_ptr<TaskHead> MakeClassHead(const NetworkShape& shape, DeviceInputs& inputs);
+std::unique_ptr<TaskHead> MakeSpanHead(const NetworkShape& shape, DeviceInputs& inputs);
+std::unique_ptr<TaskHead> MakeTagHead(const NetworkShape& shape, DeviceInputs& inputs);
 
 }  // namespace anyorder
