@@ -119,6 +119,18 @@ class Traces {
   bool is_kept_ = false;
 };
 
+// What the cluster offers, asked here; the job starts the ranks that way on its nodes.
+absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
+  std::string list;
+  if (wanted != "mpirun" && HasProgram("srun")) {
+    ASSIGN_OR_RETURN(const CapturedOutput answer,
+                     RunCaptured({"srun", "--mpi=list"}, MonotonicNow() + kAnswerLimit));
+    if (!answer.is_late) list = answer.text;
+  }
+  // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.
+  return ChooseMpi(wanted, list, /*has_mpirun=*/true);
+}
+
 class Submission {
  public:
   explicit Submission(const SubmitOptions& options) : options_(options) {}
@@ -127,16 +139,197 @@ class Submission {
   // script and the sbatch command, and writes and submits nothing. Errors: those of ResolveStart
   // and Sbatch; AlreadyExists, naming the job, if one of the same run waits or runs. A refusal,
   // sbatch's too, leaves nothing behind.
-  absl::Status Run();
+  absl::Status Run() {
+    if (!options_.dry_run) RETURN_IF_ERROR(CheckHasSbatch());
+    RETURN_IF_ERROR(Check());
+    ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
+    RETURN_IF_ERROR(CheckJobs());  // before the directory is made
+    if (options_.dry_run) {
+      Compose();
+      std::printf(
+          "%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
+          script_text_.c_str(), ShellCommand(SbatchWords(Arguments())).c_str());
+      return absl::OkStatus();
+    }
+    traces_.NoteDirectories(slurm_);
+    const std::string lock_path = slurm_ + "/.lock";
+    if (!IsThere(lock_path)) traces_.NoteFile(lock_path);
+    ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
+    RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
+    Compose();
+    return Send();
+  }
 
  private:
-  absl::Status Check();
-  absl::Status CheckTimes();
-  absl::Status CheckJobs();
-  void Compose();
-  std::vector<SbatchOption> OurOptions() const;
-  std::vector<std::string> Arguments() const;
-  absl::Status Send();
+  absl::Status Check() {
+    for (const auto& [name, path] : {std::pair{"--run-dir", options_.run_dir},
+                                     {"--config", options_.config},
+                                     {"--environment", options_.environment}})
+      RETURN_IF_ERROR(CheckPath(name, path));
+    StartRequest request = options_;
+    request.ranks = options_.nodes * options_.ranks_per_node;
+    request.may_lack_dataset = !options_.after.empty();
+    ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
+    ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
+    RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
+    if (!HasDataset(config)) {
+      Note(absl::StrCat("data.shards '", config.data.shards, "' holds no dataset yet; job ",
+                        options_.after, " is to make it, and it is checked when this job starts"));
+    }
+    ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
+    std::error_code error;
+    run_dir_ = fs::weakly_canonical(fs::absolute(options_.run_dir, error), error).string();
+    if (error) return ErrnoStatus("resolve", options_.run_dir, error.value());
+    slurm_ = run_dir_ + "/slurm";
+    script_path_ = slurm_ + "/train.sbatch";
+    // As it was checked, and by a name of its own: a job that comes back into the queue must find
+    // it as it was.
+    config_text_ = config.ToText();
+    config_path_ = absl::StrCat(
+        slurm_, "/config-",
+        absl::Hex(Crc32c(config_text_.data(), std::ssize(config_text_)), absl::kZeroPad8), ".toml");
+    environment_ = options_.environment.empty()
+                       ? slurm_ + "/environment.sh"
+                       : fs::absolute(options_.environment, error).lexically_normal().string();
+    RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
+    if (config.run.is_private) KeepFilesPrivate();
+    ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
+    return CheckTimes();
+  }
+
+  absl::Status CheckTimes() {
+    const int64_t budget = Summarize(ledger_).stop_seconds;
+    signal_seconds_ = options_.signal_seconds.value_or(
+        budget >= 0 ? std::max(budget, kLeastSignalSeconds) : kDefaultSignalSeconds);
+    if (signal_seconds_ < budget) {
+      Note(absl::StrCat("--signal-seconds ", signal_seconds_, " is less than the ", budget,
+                        " s that a stop of this run may take (ledger.jsonl); its last steps may be "
+                        "lost"));
+    }
+    if (options_.time.empty()) return absl::OkStatus();
+    const absl::StatusOr<int64_t> parsed = ParseTimeLimit(options_.time);
+    if (!parsed.ok()) return Annotate(parsed.status(), "--time");
+    const int64_t limit = *parsed;
+    if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
+    return InvalidArgument("--time ", options_.time, " is not longer than the ", signal_seconds_,
+                           " s that the run gets to save and stop; raise it, "
+                           "or lower --signal-seconds");
+  }
+
+  // Refuses a second job of a run that has one, unless it is to come after that one.
+  absl::Status CheckJobs() {
+    ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
+    const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
+    bool is_own = false;
+    for (const int64_t id : ids) is_own = is_own || options_.after == absl::StrCat(id);
+    if (!options_.after.empty() && HasOption(users_, "--dependency")) {
+      Note("the --dependency after -- replaces that of --after");
+    } else if (is_own) {
+      // The run resumes however that job ends.
+      dependency_ = {absl::StrCat("--dependency=afterany:", options_.after)};
+    } else if (!options_.after.empty()) {
+      // A job that fails made nothing to train on; then this one must not wait for ever.
+      dependency_ = {absl::StrCat("--dependency=afterok:", options_.after),
+                     "--kill-on-invalid-dep=yes"};
+    }
+    if (ids.empty() || (options_.dry_run && !HasProgram("scontrol"))) return absl::OkStatus();
+    const SlurmView view = AskSlurm(ids, kAnswerLimit);
+    if (!view.problem.empty() && !options_.dry_run)
+      return Unavailable("cannot tell whether another job of this run waits or runs: ",
+                         view.problem);
+    const auto active = std::find_if(view.jobs.begin(), view.jobs.end(), [](const SlurmJob& job) {
+      return job.IsQueued() || job.IsRunning();
+    });
+    if (active == view.jobs.end() || options_.after == absl::StrCat(active->id))
+      return absl::OkStatus();
+    return AlreadyExists("job ", active->id, " of this run is ", active->state,
+                         "; wait for it, cancel it (scancel ", active->id,
+                         "), or submit one that continues after it (--after ", active->id, ")");
+  }
+
+  void Compose() {
+    std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
+                                       absl::StrCat(options_.ranks_per_node)};
+    if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
+    if (options_.allow_schedule_change) launch.push_back("--allow-schedule-change");
+    script_text_ = FillScript(
+        kTrainScript,
+        {{"NODES", absl::StrCat(options_.nodes)},
+         {"RANKS", absl::StrCat(options_.ranks_per_node)},
+         {"SCRIPT", ShellQuote(script_path_)},
+         {"COMMAND", options_.command},
+         {"SBATCH_LINES", ScriptHead(OurOptions(), users_)},
+         {"ANYORDER", ShellQuote(ProgramDirectory() + "/anyorder")},
+         {"RUN", ShellQuote(run_dir_)},
+         {"ENVIRONMENT", ShellQuote(environment_)},
+         {"CHECK_ENVIRONMENT", kCheckEnvironment},
+         {"MPI_REASON", starter_.reason},
+         {"MPI", starter_.plugin.empty() ? "mpirun" : "srun"},
+         {"LAUNCH_OPTIONS", ShellCommand(launch)},
+         {"REQUEUE_EXIT", options_.requeue_exit ? absl::StrCat(*options_.requeue_exit) : ""}});
+  }
+
+  std::vector<SbatchOption> OurOptions() const {
+    std::vector<SbatchOption> ours = {
+        OurOption("--job-name", "anyorder-" + PlaceName(run_dir_), ""),
+        OurOption("--nodes", absl::StrCat(options_.nodes), ""),
+        OurOption("--ntasks-per-node", absl::StrCat(options_.ranks_per_node),
+                  "Ranks on each node:")};
+    const auto add_number = [&ours](const std::string& name, const std::optional<int64_t>& value) {
+      if (value) ours.push_back(OurOption(name, absl::StrCat(*value), ""));
+    };
+    const auto add_word = [&ours](const std::string& name, const std::string& value) {
+      if (!value.empty()) ours.push_back(OurOption(name, value, ""));
+    };
+    add_number("--cpus-per-task", options_.cpus_per_rank);
+    add_number("--gpus-per-node", options_.gpus_per_node);
+    add_word("--time", options_.time);
+    add_word("--partition", options_.partition);
+    add_word("--account", options_.account);
+    ours.push_back(OurOption("--output", SlurmPath(slurm_) + "/job-%j.log",
+                             "One log for all starts of the job:"));
+    ours.push_back(OurOption("--open-mode", "append", ""));
+    ours.push_back(OurOption("--requeue", "",
+                             "Back into the queue when preempted or when its first node is lost:"));
+    ours.push_back(OurOption(
+        "--no-kill", "",
+        "A lost node ends the step, not the job: the launcher continues on the nodes left:"));
+    ours.push_back(OurOption("--signal", absl::StrCat("B:USR1@", signal_seconds_),
+                             "The warning before the time limit, in seconds; Slurm may give it up "
+                             "to a minute earlier:"));
+    return ours;
+  }
+
+  std::vector<std::string> Arguments() const {
+    std::vector<std::string> arguments = dependency_;
+    arguments.push_back(script_path_);
+    return arguments;
+  }
+
+  absl::Status Send() {
+    for (const std::string& path : {config_path_, script_path_}) traces_.NoteFile(path);
+    RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
+    RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
+    const absl::StatusOr<std::string> submitted = Sbatch(Arguments());
+    // Otherwise the job may be there, although Slurm did not say so.
+    if (!absl::IsInvalidArgument(submitted.status()) && !absl::IsUnavailable(submitted.status()))
+      traces_.Keep();
+    RETURN_IF_ERROR(submitted.status());
+    const std::string& job = *submitted;
+    // What this job was submitted with; by its name `status` finds the job while it waits.
+    const absl::Status kept =
+        WriteFileAtomically(absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
+    if (!kept.ok()) Note(absl::StrCat("job ", job, " is submitted, but: ", kept.message()));
+    std::fprintf(stderr,
+                 "submitted job %s: %s x %s; %s\nscript %s\nlog    "
+                 "%s/job-%s.log\nwatch  anyorder status "
+                 "--run-dir %s --watch\n",
+                 job.c_str(), Counted(options_.nodes, "node").c_str(),
+                 Counted(options_.ranks_per_node, "rank").c_str(), starter_.reason.c_str(),
+                 script_path_.c_str(), slurm_.c_str(), job.c_str(), ShellQuote(run_dir_).c_str());
+    std::printf("%s\n", job.c_str());
+    return absl::OkStatus();
+  }
 
   UniqueFd lock_;  // before traces_: it is released after they are taken back
   Traces traces_;
@@ -154,206 +347,6 @@ class Submission {
   std::vector<SbatchOption> users_;
   std::vector<std::string> dependency_;  // words for sbatch
 };
-
-// What the cluster offers, asked here; the job starts the ranks that way on its nodes.
-absl::StatusOr<MpiChoice> ChooseStarter(const std::string& wanted) {
-  std::string list;
-  if (wanted != "mpirun" && HasProgram("srun")) {
-    ASSIGN_OR_RETURN(const CapturedOutput answer,
-                     RunCaptured({"srun", "--mpi=list"}, MonotonicNow() + kAnswerLimit));
-    if (!answer.is_late) list = answer.text;
-  }
-  // Whether the nodes have an mpirun only the job can tell: here its module need not be loaded.
-  return ChooseMpi(wanted, list, /*has_mpirun=*/true);
-}
-
-absl::Status Submission::Check() {
-  for (const auto& [name, path] : {std::pair{"--run-dir", options_.run_dir},
-                                   {"--config", options_.config},
-                                   {"--environment", options_.environment}})
-    RETURN_IF_ERROR(CheckPath(name, path));
-  StartRequest request = options_;
-  request.ranks = options_.nodes * options_.ranks_per_node;
-  request.may_lack_dataset = !options_.after.empty();
-  ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
-  ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
-  RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
-  if (!HasDataset(config)) {
-    Note(absl::StrCat("data.shards '", config.data.shards, "' holds no dataset yet; job ",
-                      options_.after, " is to make it, and it is checked when this job starts"));
-  }
-  ASSIGN_OR_RETURN(users_, ParseSbatchWords(options_.sbatch));
-  std::error_code error;
-  run_dir_ = fs::weakly_canonical(fs::absolute(options_.run_dir, error), error).string();
-  if (error) return ErrnoStatus("resolve", options_.run_dir, error.value());
-  slurm_ = run_dir_ + "/slurm";
-  script_path_ = slurm_ + "/train.sbatch";
-  // As it was checked, and by a name of its own: a job that comes back into the queue must find it
-  // as it was.
-  config_text_ = config.ToText();
-  config_path_ = absl::StrCat(
-      slurm_, "/config-",
-      absl::Hex(Crc32c(config_text_.data(), std::ssize(config_text_)), absl::kZeroPad8), ".toml");
-  environment_ = options_.environment.empty()
-                     ? slurm_ + "/environment.sh"
-                     : fs::absolute(options_.environment, error).lexically_normal().string();
-  RETURN_IF_ERROR(CheckEnvironmentFile(environment_));
-  if (config.run.is_private) KeepFilesPrivate();
-  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
-  return CheckTimes();
-}
-
-absl::Status Submission::CheckTimes() {
-  const int64_t budget = Summarize(ledger_).stop_seconds;
-  signal_seconds_ = options_.signal_seconds.value_or(
-      budget >= 0 ? std::max(budget, kLeastSignalSeconds) : kDefaultSignalSeconds);
-  if (signal_seconds_ < budget) {
-    Note(absl::StrCat("--signal-seconds ", signal_seconds_, " is less than the ", budget,
-                      " s that a stop of this run may take (ledger.jsonl); its last steps may be "
-                      "lost"));
-  }
-  if (options_.time.empty()) return absl::OkStatus();
-  const absl::StatusOr<int64_t> parsed = ParseTimeLimit(options_.time);
-  if (!parsed.ok()) return Annotate(parsed.status(), "--time");
-  const int64_t limit = *parsed;
-  if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
-  return InvalidArgument("--time ", options_.time, " is not longer than the ", signal_seconds_,
-                         " s that the run gets to save and stop; raise it, "
-                         "or lower --signal-seconds");
-}
-
-// Refuses a second job of a run that has one, unless it is to come after that one.
-absl::Status Submission::CheckJobs() {
-  ASSIGN_OR_RETURN(ledger_, ReadLedger(RunDirectory(run_dir_)));
-  const std::vector<int64_t> ids = SlurmJobsOf(run_dir_, ledger_);
-  bool is_own = false;
-  for (const int64_t id : ids) is_own = is_own || options_.after == absl::StrCat(id);
-  if (!options_.after.empty() && HasOption(users_, "--dependency")) {
-    Note("the --dependency after -- replaces that of --after");
-  } else if (is_own) {
-    // The run resumes however that job ends.
-    dependency_ = {absl::StrCat("--dependency=afterany:", options_.after)};
-  } else if (!options_.after.empty()) {
-    // A job that fails made nothing to train on; then this one must not wait for ever.
-    dependency_ = {absl::StrCat("--dependency=afterok:", options_.after),
-                   "--kill-on-invalid-dep=yes"};
-  }
-  if (ids.empty() || (options_.dry_run && !HasProgram("scontrol"))) return absl::OkStatus();
-  const SlurmView view = AskSlurm(ids, kAnswerLimit);
-  if (!view.problem.empty() && !options_.dry_run)
-    return Unavailable("cannot tell whether another job of this run waits or runs: ", view.problem);
-  const auto active = std::find_if(view.jobs.begin(), view.jobs.end(), [](const SlurmJob& job) {
-    return job.IsQueued() || job.IsRunning();
-  });
-  if (active == view.jobs.end() || options_.after == absl::StrCat(active->id))
-    return absl::OkStatus();
-  return AlreadyExists("job ", active->id, " of this run is ", active->state,
-                       "; wait for it, cancel it (scancel ", active->id,
-                       "), or submit one that continues after it (--after ", active->id, ")");
-}
-
-std::vector<SbatchOption> Submission::OurOptions() const {
-  std::vector<SbatchOption> ours = {
-      OurOption("--job-name", "anyorder-" + PlaceName(run_dir_), ""),
-      OurOption("--nodes", absl::StrCat(options_.nodes), ""),
-      OurOption("--ntasks-per-node", absl::StrCat(options_.ranks_per_node), "Ranks on each node:")};
-  const auto add_number = [&ours](const std::string& name, const std::optional<int64_t>& value) {
-    if (value) ours.push_back(OurOption(name, absl::StrCat(*value), ""));
-  };
-  const auto add_word = [&ours](const std::string& name, const std::string& value) {
-    if (!value.empty()) ours.push_back(OurOption(name, value, ""));
-  };
-  add_number("--cpus-per-task", options_.cpus_per_rank);
-  add_number("--gpus-per-node", options_.gpus_per_node);
-  add_word("--time", options_.time);
-  add_word("--partition", options_.partition);
-  add_word("--account", options_.account);
-  ours.push_back(OurOption("--output", SlurmPath(slurm_) + "/job-%j.log",
-                           "One log for all starts of the job:"));
-  ours.push_back(OurOption("--open-mode", "append", ""));
-  ours.push_back(OurOption("--requeue", "",
-                           "Back into the queue when preempted or when its first node is lost:"));
-  ours.push_back(OurOption(
-      "--no-kill", "",
-      "A lost node ends the step, not the job: the launcher continues on the nodes left:"));
-  ours.push_back(OurOption(
-      "--signal", absl::StrCat("B:USR1@", signal_seconds_),
-      "The warning before the time limit, in seconds; Slurm may give it up to a minute earlier:"));
-  return ours;
-}
-
-void Submission::Compose() {
-  std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
-                                     absl::StrCat(options_.ranks_per_node)};
-  if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
-  if (options_.allow_schedule_change) launch.push_back("--allow-schedule-change");
-  script_text_ = FillScript(
-      kTrainScript,
-      {{"NODES", absl::StrCat(options_.nodes)},
-       {"RANKS", absl::StrCat(options_.ranks_per_node)},
-       {"SCRIPT", ShellQuote(script_path_)},
-       {"COMMAND", options_.command},
-       {"SBATCH_LINES", ScriptHead(OurOptions(), users_)},
-       {"ANYORDER", ShellQuote(ProgramDirectory() + "/anyorder")},
-       {"RUN", ShellQuote(run_dir_)},
-       {"ENVIRONMENT", ShellQuote(environment_)},
-       {"CHECK_ENVIRONMENT", kCheckEnvironment},
-       {"MPI_REASON", starter_.reason},
-       {"MPI", starter_.plugin.empty() ? "mpirun" : "srun"},
-       {"LAUNCH_OPTIONS", ShellCommand(launch)},
-       {"REQUEUE_EXIT", options_.requeue_exit ? absl::StrCat(*options_.requeue_exit) : ""}});
-}
-
-std::vector<std::string> Submission::Arguments() const {
-  std::vector<std::string> arguments = dependency_;
-  arguments.push_back(script_path_);
-  return arguments;
-}
-
-absl::Status Submission::Send() {
-  for (const std::string& path : {config_path_, script_path_}) traces_.NoteFile(path);
-  RETURN_IF_ERROR(WriteFileAtomically(config_path_, config_text_));
-  RETURN_IF_ERROR(WriteFileAtomically(script_path_, script_text_));
-  const absl::StatusOr<std::string> submitted = Sbatch(Arguments());
-  // Otherwise the job may be there, although Slurm did not say so.
-  if (!absl::IsInvalidArgument(submitted.status()) && !absl::IsUnavailable(submitted.status()))
-    traces_.Keep();
-  RETURN_IF_ERROR(submitted.status());
-  const std::string& job = *submitted;
-  // What this job was submitted with; by its name `status` finds the job while it waits.
-  const absl::Status kept =
-      WriteFileAtomically(absl::StrCat(slurm_, "/job-", job, ".sbatch"), script_text_);
-  if (!kept.ok()) Note(absl::StrCat("job ", job, " is submitted, but: ", kept.message()));
-  std::fprintf(stderr,
-               "submitted job %s: %s x %s; %s\nscript %s\nlog    "
-               "%s/job-%s.log\nwatch  anyorder status "
-               "--run-dir %s --watch\n",
-               job.c_str(), Counted(options_.nodes, "node").c_str(),
-               Counted(options_.ranks_per_node, "rank").c_str(), starter_.reason.c_str(),
-               script_path_.c_str(), slurm_.c_str(), job.c_str(), ShellQuote(run_dir_).c_str());
-  std::printf("%s\n", job.c_str());
-  return absl::OkStatus();
-}
-
-absl::Status Submission::Run() {
-  if (!options_.dry_run) RETURN_IF_ERROR(CheckHasSbatch());
-  RETURN_IF_ERROR(Check());
-  ASSIGN_OR_RETURN(starter_, ChooseStarter(options_.mpi));
-  RETURN_IF_ERROR(CheckJobs());  // before the directory is made
-  if (options_.dry_run) {
-    Compose();
-    std::printf("%s\n# Nothing was written or submitted (--dry-run). The command would be:\n# %s\n",
-                script_text_.c_str(), ShellCommand(SbatchWords(Arguments())).c_str());
-    return absl::OkStatus();
-  }
-  traces_.NoteDirectories(slurm_);
-  const std::string lock_path = slurm_ + "/.lock";
-  if (!IsThere(lock_path)) traces_.NoteFile(lock_path);
-  ASSIGN_OR_RETURN(lock_, LockDirectory(slurm_, lock_path));
-  RETURN_IF_ERROR(CheckJobs());  // no other submit runs now
-  Compose();
-  return Send();
-}
 
 void DeclareRun(CLI::App* command, SubmitOptions* options) {
   AddPath(command, "--config", options->config, "TOML file (default: the run's frozen one)",

@@ -107,9 +107,59 @@ class HostsBackend final : public LaunchBackend {
   HostsBackend(HostsOptions options, OpenMpi mpi, std::vector<std::string> rsh)
       : options_(std::move(options)), mpi_(std::move(mpi)), rsh_(std::move(rsh)) {}
 
-  absl::StatusOr<Place> Prepare() override;
-  StartedGroup StartService(const AttemptOptions& options) override;
-  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override;
+  absl::StatusOr<Place> Prepare() override {
+    if (environment_.empty()) environment_ = MpiEnvironmentForNodes();
+    const std::vector<HostSlots> before = hosts_;
+    ASSIGN_OR_RETURN(const std::vector<HostSlots> living, HostsThatAnswer());
+    hosts_ = FillSlots(living, options_.ranks);
+    Place place;
+    place.ranks = 0;
+    for (const HostSlots& host : hosts_) {
+      place.ranks += host.slots;
+      place.nodes.push_back(host.name);
+    }
+    ASSIGN_OR_RETURN(has_scratch_, MakeHeadScratch(mpi_, options_.run_dir, Names()));
+    place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const HostSlots& host) {
+      return std::find(place.nodes.begin(), place.nodes.end(), host.name) == place.nodes.end();
+    });
+    return place;
+  }
+
+  StartedGroup StartService(const AttemptOptions& options) override {
+    // What this launcher's earlier starts left was told to end, or is cut off and ends by the
+    // lease.
+    if (first_attempt_ == 0) first_attempt_ = options.identity.attempt;
+    const int64_t ended =
+        options.identity.attempt > first_attempt_ ? options.identity.attempt - 1 : 0;
+    std::vector<std::string> command = {ProgramDirectory() + "/anyorder", "node-process", "--"};
+    for (std::string& word : ServiceCommand(options)) command.push_back(std::move(word));
+    command.insert(command.end(), {"--nodes", Names(), "--ended-attempt", absl::StrCat(ended)});
+    std::list<HostService> services;
+    for (const HostSlots& host : hosts_) {
+      ASSIGN_OR_RETURN(
+          HostService service,
+          StartHostService(On(host.name, command), RunDirectory(options.run_dir).service_log));
+      services.push_back(std::move(service));
+    }
+    return std::make_unique<HostServices>(std::move(services));
+  }
+
+  StartedGroup StartRanks(const AttemptOptions& options, OutputRelay& output) override {
+    std::vector<std::string> slots;
+    for (const HostSlots& host : hosts_) slots.push_back(absl::StrCat(host.name, ":", host.slots));
+    SpawnOptions spawn;
+    spawn.arguments = MpirunCommand(mpi_, options.place.ranks, slots);
+    for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
+    spawn.arguments.insert(spawn.arguments.end(), {"--nodes", Names()});
+    spawn.environment = environment_;
+    spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
+    AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &spawn.environment);
+    spawn.death_signal = SIGTERM;
+    output.DropNotice(ExitNotice(mpi_));
+    ASSIGN_OR_RETURN(const ChildProcess ranks, output.Start(std::move(spawn)));
+    return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGTERM});
+  }
+
   bool is_distributed() const override { return true; }
   // Services remove their directories, and the next start what is left.
   void CleanUp() override {
@@ -117,10 +167,79 @@ class HostsBackend final : public LaunchBackend {
   }
 
  private:
-  std::vector<std::string> On(const std::string& host, const std::vector<std::string>& words) const;
-  std::string Names() const;
-  absl::StatusOr<std::vector<HostSlots>> HostsThatAnswer();
-  std::vector<HostAnswer> AskHosts(const std::string& mark) const;
+  // The command line that runs `words` on a host: a shell there splits them again.
+  std::vector<std::string> On(const std::string& host,
+                              const std::vector<std::string>& words) const {
+    if (IsThisHost(host)) return words;
+    std::vector<std::string> command = rsh_;
+    command.push_back(host);
+    command.push_back(ShellCommand(words));
+    return command;
+  }
+
+  std::string Names() const {
+    return absl::StrJoin(hosts_, ",", [](std::string* out, const HostSlots& host) {
+      absl::StrAppend(out, host.name);
+    });
+  }
+
+  absl::StatusOr<std::vector<HostSlots>> HostsThatAnswer() {
+    ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
+    const absl::Cleanup remove = [&mark] { ::unlink(mark.c_str()); };
+    const std::vector<HostAnswer> answers = AskHosts(mark);
+    std::vector<HostSlots> living;
+    absl::Status fault;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      const HostSlots& host = options_.hosts[i];
+      const HostAnswer& answer = answers[i];
+      absl::Status status;
+      if (!answer.failure.empty()) {
+        status = Unavailable("host ", host.name, " cannot be reached by '",
+                             absl::StrJoin(rsh_, " "), "': ", answer.failure);
+      } else if (!answer.said.elsewhere.empty()) {
+        status = NotShared(options_.run_dir, answer.said.elsewhere);
+      } else if (!answer.said.nodes.contains(host.name)) {
+        status = Unavailable("host ", host.name, " did not answer '", absl::StrJoin(rsh_, " "),
+                             "': the command ended without a word of clean-node");
+      } else {
+        living.push_back(host);
+      }
+      if (!status.ok() && !hosts_.empty())
+        LogWarning(absl::StrCat("continuing without host ", host.name, ": ", status.message()));
+      if (fault.ok()) fault = status;
+    }
+    // A name that is wrong, or a directory that is not shared, shows at the first start; later a
+    // host is lost, and may come back.
+    if (hosts_.empty() || living.empty()) RETURN_IF_ERROR(fault);
+    return living;
+  }
+
+  // All at the same time: one that is gone answers late.
+  std::vector<HostAnswer> AskHosts(const std::string& mark) const {
+    std::vector<HostAnswer> answers(options_.hosts.size());
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      threads.emplace_back([this, &mark, &answer = answers[i], &name = options_.hosts[i].name] {
+        const auto output =
+            RunCaptured(On(name, {ProgramDirectory() + "/anyorder", "clean-node", "--run-dir",
+                                  options_.run_dir, "--mark", mark, "--nodes", name}),
+                        MonotonicNow() + kAnswerLimit);
+        if (!output.ok()) {
+          answer.failure = std::string(output.status().message());
+        } else if (output->exit_status == 0 && !output->is_late) {
+          answer.said = ReadNodeAnswers(output->text);
+        } else {
+          const std::vector<std::string> lines =
+              absl::StrSplit(output->text, '\n', absl::SkipWhitespace());
+          answer.failure = output->is_late ? "no answer in 20 s"
+                           : lines.empty() ? absl::StrCat("exit status ", output->exit_status)
+                                           : lines.back();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return answers;
+  }
 
   const HostsOptions options_;
   const OpenMpi mpi_;
@@ -130,132 +249,6 @@ class HostsBackend final : public LaunchBackend {
   int64_t first_attempt_ = 0;  // of this launcher
   bool has_scratch_ = false;   // here, for mpirun alone
 };
-
-// The command line that runs `words` on a host: a shell there splits them again.
-std::vector<std::string> HostsBackend::On(const std::string& host,
-                                          const std::vector<std::string>& words) const {
-  if (IsThisHost(host)) return words;
-  std::vector<std::string> command = rsh_;
-  command.push_back(host);
-  command.push_back(ShellCommand(words));
-  return command;
-}
-
-std::string HostsBackend::Names() const {
-  return absl::StrJoin(hosts_, ",", [](std::string* out, const HostSlots& host) {
-    absl::StrAppend(out, host.name);
-  });
-}
-
-// All at the same time: one that is gone answers late.
-std::vector<HostAnswer> HostsBackend::AskHosts(const std::string& mark) const {
-  std::vector<HostAnswer> answers(options_.hosts.size());
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    threads.emplace_back([this, &mark, &answer = answers[i], &name = options_.hosts[i].name] {
-      const auto output =
-          RunCaptured(On(name, {ProgramDirectory() + "/anyorder", "clean-node", "--run-dir",
-                                options_.run_dir, "--mark", mark, "--nodes", name}),
-                      MonotonicNow() + kAnswerLimit);
-      if (!output.ok()) {
-        answer.failure = std::string(output.status().message());
-      } else if (output->exit_status == 0 && !output->is_late) {
-        answer.said = ReadNodeAnswers(output->text);
-      } else {
-        const std::vector<std::string> lines =
-            absl::StrSplit(output->text, '\n', absl::SkipWhitespace());
-        answer.failure = output->is_late ? "no answer in 20 s"
-                         : lines.empty() ? absl::StrCat("exit status ", output->exit_status)
-                                         : lines.back();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return answers;
-}
-
-absl::StatusOr<std::vector<HostSlots>> HostsBackend::HostsThatAnswer() {
-  ASSIGN_OR_RETURN(const std::string mark, WriteSharedMark(options_.run_dir));
-  const absl::Cleanup remove = [&mark] { ::unlink(mark.c_str()); };
-  const std::vector<HostAnswer> answers = AskHosts(mark);
-  std::vector<HostSlots> living;
-  absl::Status fault;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    const HostSlots& host = options_.hosts[i];
-    const HostAnswer& answer = answers[i];
-    absl::Status status;
-    if (!answer.failure.empty()) {
-      status = Unavailable("host ", host.name, " cannot be reached by '", absl::StrJoin(rsh_, " "),
-                           "': ", answer.failure);
-    } else if (!answer.said.elsewhere.empty()) {
-      status = NotShared(options_.run_dir, answer.said.elsewhere);
-    } else if (!answer.said.nodes.contains(host.name)) {
-      status = Unavailable("host ", host.name, " did not answer '", absl::StrJoin(rsh_, " "),
-                           "': the command ended without a word of clean-node");
-    } else {
-      living.push_back(host);
-    }
-    if (!status.ok() && !hosts_.empty())
-      LogWarning(absl::StrCat("continuing without host ", host.name, ": ", status.message()));
-    if (fault.ok()) fault = status;
-  }
-  // A name that is wrong, or a directory that is not shared, shows at the first start; later a host
-  // is lost, and may come back.
-  if (hosts_.empty() || living.empty()) RETURN_IF_ERROR(fault);
-  return living;
-}
-
-absl::StatusOr<Place> HostsBackend::Prepare() {
-  if (environment_.empty()) environment_ = MpiEnvironmentForNodes();
-  const std::vector<HostSlots> before = hosts_;
-  ASSIGN_OR_RETURN(const std::vector<HostSlots> living, HostsThatAnswer());
-  hosts_ = FillSlots(living, options_.ranks);
-  Place place;
-  place.ranks = 0;
-  for (const HostSlots& host : hosts_) {
-    place.ranks += host.slots;
-    place.nodes.push_back(host.name);
-  }
-  ASSIGN_OR_RETURN(has_scratch_, MakeHeadScratch(mpi_, options_.run_dir, Names()));
-  place.has_lost_nodes = std::any_of(before.begin(), before.end(), [&](const HostSlots& host) {
-    return std::find(place.nodes.begin(), place.nodes.end(), host.name) == place.nodes.end();
-  });
-  return place;
-}
-
-StartedGroup HostsBackend::StartService(const AttemptOptions& options) {
-  // What this launcher's earlier starts left was told to end, or is cut off and ends by the lease.
-  if (first_attempt_ == 0) first_attempt_ = options.identity.attempt;
-  const int64_t ended =
-      options.identity.attempt > first_attempt_ ? options.identity.attempt - 1 : 0;
-  std::vector<std::string> command = {ProgramDirectory() + "/anyorder", "node-process", "--"};
-  for (std::string& word : ServiceCommand(options)) command.push_back(std::move(word));
-  command.insert(command.end(), {"--nodes", Names(), "--ended-attempt", absl::StrCat(ended)});
-  std::list<HostService> services;
-  for (const HostSlots& host : hosts_) {
-    ASSIGN_OR_RETURN(
-        HostService service,
-        StartHostService(On(host.name, command), RunDirectory(options.run_dir).service_log));
-    services.push_back(std::move(service));
-  }
-  return std::make_unique<HostServices>(std::move(services));
-}
-
-StartedGroup HostsBackend::StartRanks(const AttemptOptions& options, OutputRelay& output) {
-  std::vector<std::string> slots;
-  for (const HostSlots& host : hosts_) slots.push_back(absl::StrCat(host.name, ":", host.slots));
-  SpawnOptions spawn;
-  spawn.arguments = MpirunCommand(mpi_, options.place.ranks, slots);
-  for (std::string& word : RankCommand(options)) spawn.arguments.push_back(std::move(word));
-  spawn.arguments.insert(spawn.arguments.end(), {"--nodes", Names()});
-  spawn.environment = environment_;
-  spawn.environment.push_back(absl::StrCat("ANYORDER_WORLD_SIZE=", options.place.ranks));
-  AddMpirunEnvironment(mpi_, options.run_dir, Names(), /*by_srun=*/false, &spawn.environment);
-  spawn.death_signal = SIGTERM;
-  output.DropNotice(ExitNotice(mpi_));
-  ASSIGN_OR_RETURN(const ChildProcess ranks, output.Start(std::move(spawn)));
-  return std::make_unique<ProgramGroup>(ranks, GroupSignals{SIGUSR1, SIGUSR2, SIGTERM});
-}
 
 }  // namespace
 
