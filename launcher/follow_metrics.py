@@ -205,19 +205,13 @@ class Ledger:
 
     def end(self):
         """(state, exit status, whether another start may follow) once the last start is over, else None."""
-        stop, ended = {}, None
+        last = {}  # record of each event since the last start
         for record in self.records():
-            if record["event"] == "start":
-                stop, ended = {}, None
-            elif record["event"] == "stop":
-                stop = record
-            elif record["event"] == "exit":
-                ended = record
-        if ended is None:
+            last = {} if record["event"] == "start" else {**last, record["event"]: record}
+        if "exit" not in last:
             return None
-        status = ended["exit_status"]
-        has_diverged = stop.get("reason") == "diverged"
-        state = "diverged" if has_diverged else {0: "finished", 75: "stopped"}.get(status, "failed")
+        stop, status = last.get("stop", {}), last["exit"]["exit_status"]
+        state = "diverged" if stop.get("reason") == "diverged" else {0: "finished", 75: "stopped"}.get(status, "failed")
         return state, status, status not in FINAL and stop.get("may_restart") != 0
 
 

@@ -95,10 +95,8 @@ def byte_of_characters():
 
 def id_of_word(tokenizer, vocab):
     """[an id that is a text by itself, beside which others show what they add to one], or []."""
-    for token, i in vocab.items():
-        if token.isalnum() and tokenizer.decode([i], skip_special_tokens=False) == token:
-            return [i]
-    return []
+    return next(([i] for token, i in vocab.items()
+                 if token.isalnum() and tokenizer.decode([i], skip_special_tokens=False) == token), [])
 
 
 def spellings(tokenizer):
@@ -138,9 +136,6 @@ class Marked:
         longest_first = sorted(self.ids, key=len, reverse=True)
         self.special = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
-    def holds_special(self, text):
-        return self.special.search(text) is not None
-
     def runs(self, text):
         """Strings and ids in turn: a string, an id, a string, ... Raises ValueError."""
         runs = [""]
@@ -174,7 +169,9 @@ class OwnTemplate:
 
     def __init__(self, tokenizer_path):
         folder = os.path.dirname(os.path.abspath(tokenizer_path))
-        config = self.config_of(folder)
+        name = "tokenizer_config.json"
+        is_there = os.path.lexists(os.path.join(folder, name))
+        config = foreign_files.read_object(folder, name) if is_there else {}
         try:
             from jinja2.sandbox import ImmutableSandboxedEnvironment
         except ImportError as error:
@@ -189,12 +186,6 @@ class OwnTemplate:
         for role in ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token"):
             token = config.get(role)
             self.tokens[role] = token.get("content", "") if isinstance(token, dict) else token or ""
-
-    @staticmethod
-    def config_of(folder):
-        if not os.path.lexists(os.path.join(folder, "tokenizer_config.json")):
-            return {}
-        return foreign_files.read_object(folder, "tokenizer_config.json")
 
     @staticmethod
     def source_of(folder, config):
@@ -217,7 +208,7 @@ class OwnTemplate:
         asked = json.loads(text)
         messages = asked["messages"]
         for message in messages:
-            if marked.holds_special(message["content"]):
+            if marked.special.search(message["content"]):
                 raise ValueError("a message holds a special token, which the tokenizer's chat "
                                  "template would not tell from its own; remove it")
         told = messages[:asked["told"]]

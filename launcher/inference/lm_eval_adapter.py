@@ -19,6 +19,7 @@ anew. The context's trailing spaces count as the continuation's. What is too lon
 a text whose probability is asked as a whole ("rolling") is scored in windows.
 """
 import collections
+import contextlib
 import hashlib
 import json
 import math
@@ -52,10 +53,8 @@ class ServeError(RuntimeError):
 
 def end(child):
     """It ends when its input does."""
-    try:
+    with contextlib.suppress(OSError):  # what it has not read is lost with it
         child.stdin.close()
-    except OSError:  # what it has not read is lost with it
-        pass
     try:
         child.wait(PATIENCE_S)
     except subprocess.TimeoutExpired:
@@ -85,18 +84,16 @@ class Server:
                                      errors="replace")
         except OSError as error:
             raise ServeError(f"{command[0]}: {error.strerror}; build it, or say where it is: --model_args anyorder=PROGRAM") from error
-        self.child, self.answers, self.last_words = child, queue.SimpleQueue(), collections.deque(maxlen=1)
-        self.close = weakref.finalize(self, end, child)  # when the last user is gone, at the latest when Python ends
-        follow(child.stdout, self.answers.put)
-        self.listener = follow(child.stderr, Server.overhear(self.last_words))
+        self.child, self.answers = child, queue.SimpleQueue()
+        self.last_words = last_words = collections.deque(maxlen=1)
 
-    @staticmethod
-    def overhear(last_words):
-        def take(line):
+        def overhear(line):  # knows nothing of the server, which would else live as long as the thread
             if line is not None:
                 sys.stderr.write(line)
                 last_words.append(line.strip())
-        return take
+        self.close = weakref.finalize(self, end, child)  # when the last user is gone, at the latest when Python ends
+        follow(child.stdout, self.answers.put)
+        self.listener = follow(child.stderr, overhear)
 
     def ended(self):
         self.close()

@@ -98,11 +98,7 @@ class Stage:
         root.mkdir(parents=True)
 
     def add(self, source, target, mode=0o644):
-        path = self.root / target
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, path)
-        path.chmod(mode)
-        return path
+        return self.write(target, source.read_bytes(), mode)
 
     def add_elf(self, source, target):
         if not source.exists():
@@ -110,11 +106,12 @@ class Stage:
         self.libraries.update(needed_libraries(source))
         self.elfs.append(self.add(source, target, 0o755))
 
-    def write(self, target, text, mode=0o644):
+    def write(self, target, content, mode=0o644):
         path = self.root / target
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
         path.chmod(mode)
+        return path
 
     def add_libraries(self):
         for name, path in sorted(self.libraries.items()):

@@ -364,13 +364,8 @@
   const nearest = run => {
     const c = run.curves;
     if (view.cursor === null || !c.t0.length) return -1;
-    let low = 0, high = c.t0.length - 1;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (placeBucket(run, c, middle) < view.cursor) low = middle + 1; else high = middle;
-    }
     const distance = i => Math.abs(placeBucket(run, c, i) - view.cursor);
-    return low > 0 && distance(low - 1) < distance(low) ? low - 1 : low;
+    return c.t0.reduce((best, _, i) => distance(i) < distance(best) ? i : best, 0);
   };
   const entry = (legend, color, label, value) => {
     const item = html('span');
