@@ -104,9 +104,7 @@ class Drawing {
   static constexpr char kEnd[] = " text-anchor=\"end\"";
   void Text(double x, double y, double size, const char* css, absl::string_view content,
             const char* anchor = "") {
-    absl::StrAppend(&body_, "<text x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y), "\" font-size=\"",
-                    SvgNumber(size), "\" class=\"", css, "\"", anchor, ">", XmlEscaped(content),
-                    "</text>\n");
+    body_ += SvgText(x, y, size, css, content, anchor);
   }
   // Read upwards, in a column around x.
   void Upright(double x, double y, double size, const char* css, absl::string_view content,
@@ -469,7 +467,7 @@ std::string SvgPicture(const std::vector<Scene>& scenes, const PictureStyle& sty
   absl::StrAppend(&body, last.Legend(bottom));
   const std::string title =
       scenes.size() == 1 ? scenes.front().Title() : absl::StrCat(scenes.size(), " orders");
-  return SvgDocument{title, kStyle, width, last.height(), body}.ToText();
+  return SvgDocument(title, kStyle, width, last.height(), body);
 }
 
 }  // namespace anyorder::launcher

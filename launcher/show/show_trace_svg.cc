@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -61,18 +60,13 @@ class TraceDocument {
     DrawTokens();
     DrawLegend();
     DrawBars();
-    return SvgDocument{.title = TraceSummary(trace_),
-                       .style = TraceStyle(),
-                       .width = kTextWidth + 2 * kEdge,
-                       .height = y_ + kEdge,
-                       .body = std::move(body_)}
-        .ToText();
+    return SvgDocument(TraceSummary(trace_), TraceStyle(), kTextWidth + 2 * kEdge, y_ + kEdge,
+                       body_);
   }
 
  private:
   void Text(double x, double y, double size, const char* css, absl::string_view words) {
-    absl::StrAppend(&body_, "<text x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y), "\" font-size=\"",
-                    SvgNumber(size), "\" class=\"", css, "\">", XmlEscaped(words), "</text>\n");
+    body_ += SvgText(x, y, size, css, words);
   }
 
   // The small print below a token.

@@ -18,7 +18,15 @@ std::string SvgNumber(double value) {
   return text;
 }
 
-std::string SvgDocument::ToText() const {
+std::string SvgText(double x, double y, double size, absl::string_view css, absl::string_view words,
+                    absl::string_view attributes) {
+  return absl::StrCat("<text x=\"", SvgNumber(x), "\" y=\"", SvgNumber(y), "\" font-size=\"",
+                      SvgNumber(size), "\" class=\"", css, "\"", attributes, ">", XmlEscaped(words),
+                      "</text>\n");
+}
+
+std::string SvgDocument(absl::string_view title, absl::string_view style, double width,
+                        double height, absl::string_view body) {
   const std::string across = SvgNumber(width);
   const std::string down = SvgNumber(height);
   return absl::StrCat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ", across, " ", down,

@@ -17,14 +17,12 @@ std::string XmlEscaped(absl::string_view text);
 // Two decimals at most, none where none are needed.
 std::string SvgNumber(double value);
 
-struct SvgDocument {
-  std::string title;
-  std::string style;  // a <style> element, in which .bg is the page
-  double width = 0;
-  double height = 0;
-  std::string body;
+// `css`: classes; `attributes`: others, each with a space before it.
+std::string SvgText(double x, double y, double size, absl::string_view css, absl::string_view words,
+                    absl::string_view attributes = "");
 
-  std::string ToText() const;
-};
+// `style`: a <style> element, in which .bg is the page.
+std::string SvgDocument(absl::string_view title, absl::string_view style, double width,
+                        double height, absl::string_view body);
 
 }  // namespace anyorder::launcher
