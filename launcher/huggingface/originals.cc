@@ -13,17 +13,6 @@ namespace anyorder::launcher {
 namespace {
 
 constexpr char kTypePrefix[] = "type.";
-const FileTensor* FindTensor(const TensorTable& tensors, const std::string& name) {
-  const auto found = std::find_if(tensors.begin(), tensors.end(),
-                                  [&name](const FileTensor& one) { return one.name == name; });
-  return found == tensors.end() ? nullptr : &*found;
-}
-
-std::optional<DType> TypeNamed(absl::string_view name) {
-  for (size_t i = 0; i < std::size(kDTypes); ++i)
-    if (kDTypes[i].name == name) return static_cast<DType>(i);
-  return std::nullopt;
-}
 
 }  // namespace
 
@@ -32,8 +21,8 @@ absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
   ckpt::SafetensorsMetadata metadata = {{"format", "pt"}};
   std::vector<ckpt::SafetensorsEntry> kept;
   for (const ckpt::SafetensorsEntry& entry : weights.entries()) {
-    const FileTensor* const tensor = FindTensor(tensors, entry.name);
-    if (tensor == nullptr) continue;  // of a head that was left out
+    const auto tensor = std::ranges::find(tensors, entry.name, &FileTensor::name);
+    if (tensor == tensors.end()) continue;  // of a head that was left out
     metadata[absl::StrCat(kTypePrefix, entry.name)] = std::string(Name(entry.dtype));
     if (tensor->is_folded || !tensor->holds_ours()) kept.push_back(entry);
   }
@@ -50,9 +39,11 @@ absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path
   ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
   for (const auto& [key, value] : originals.file_->metadata()) {
     if (!absl::StartsWith(key, kTypePrefix)) continue;
-    const std::optional<DType> type = TypeNamed(value);
-    if (!type) return DataLoss("'", path, "': '", key, "' is no type; import the weights again");
-    originals.types_[std::string(absl::StripPrefix(key, kTypePrefix))] = *type;
+    const auto* type = std::ranges::find(kDTypes, value, &DTypeTraits::name);
+    if (type == std::end(kDTypes))
+      return DataLoss("'", path, "': '", key, "' is no type; import the weights again");
+    originals.types_[std::string(absl::StripPrefix(key, kTypePrefix))] =
+        static_cast<DType>(type - std::begin(kDTypes));
   }
   if (originals.types_.empty())
     return DataLoss("'", path, "' names no tensor; import the weights again");

@@ -38,10 +38,9 @@ int64_t BestPerByte(const std::vector<TextScore>& scores) {
 }
 
 bool AllExact(const std::vector<std::vector<TextScore>>& scores) {
-  for (const std::vector<TextScore>& of_item : scores)
-    for (const TextScore& score : of_item)
-      if (!score.is_exact) return false;
-  return true;
+  return std::ranges::all_of(scores, [](const std::vector<TextScore>& of_item) {
+    return std::ranges::all_of(of_item, &TextScore::is_exact);
+  });
 }
 
 void AddLikelihood(const std::vector<std::vector<TextScore>>& scores, LikelihoodJson& json) {

@@ -115,8 +115,7 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(absl::string_view line) {
 }
 
 void Add(const HostSlots& host, std::vector<HostSlots>& hosts) {
-  const auto same = std::find_if(hosts.begin(), hosts.end(),
-                                 [&](const HostSlots& one) { return one.name == host.name; });
+  const auto same = std::ranges::find(hosts, host.name, &HostSlots::name);
   if (same == hosts.end()) {
     hosts.push_back(host);
   } else {

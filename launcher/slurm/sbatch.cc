@@ -60,8 +60,7 @@ std::string CanonicalName(const std::string& word) {
     const std::string name = word.substr(0, word.find('='));
     return name == "--no-requeue" ? "--requeue" : name;
   }
-  const auto* found = std::find_if(std::begin(kLongNames), std::end(kLongNames),
-                                   [&](const LongName& one) { return one.letter == word[1]; });
+  const auto* found = std::ranges::find(kLongNames, word[1], &LongName::letter);
   return found == std::end(kLongNames) ? word.substr(0, 2) : found->name;
 }
 
@@ -118,8 +117,7 @@ absl::StatusOr<std::vector<SbatchOption>> ParseSbatchWords(const std::vector<std
 }
 
 bool HasOption(const std::vector<SbatchOption>& options, absl::string_view name) {
-  return std::any_of(options.begin(), options.end(),
-                     [name](const SbatchOption& option) { return option.name == name; });
+  return std::ranges::find(options, name, &SbatchOption::name) != options.end();
 }
 
 void Note(absl::string_view words) { absl::FPrintF(stderr, "note: %s\n", words); }
@@ -128,9 +126,7 @@ std::string ScriptHead(const std::vector<SbatchOption>& ours,
                        const std::vector<SbatchOption>& users) {
   std::string head;
   for (const SbatchOption& option : ours) {
-    const auto wins = std::find_if(users.begin(), users.end(), [&](const SbatchOption& user) {
-      return user.name == option.name;
-    });
+    const auto wins = std::ranges::find(users, option.name, &SbatchOption::name);
     if (wins != users.end()) {
       Note(absl::StrCat("'", wins->text, "' after -- replaces '", option.text, "' in the script"));
       continue;
