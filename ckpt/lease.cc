@@ -65,8 +65,7 @@ std::string ThisMachine() {
   return absl::StrCat(boot, " ", length > 0 ? space.data() : "");
 }
 
-template <typename Owner, typename Visitor>
-void VisitOwner(Owner& owner, Visitor&& visit) {
+void VisitOwner(auto& owner, auto&& visit) {
   visit("run_id", owner.run_id);
   visit("attempt", owner.attempt);
   visit("host", owner.host);

@@ -25,8 +25,7 @@ constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxFileBytes = int64_t{1}
                                   << 60;  // sums of sizes and offsets stay far from overflow
 
-template <typename Identity, typename Visitor>
-void VisitIdentity(Identity& id, Visitor&& visit) {
+void VisitIdentity(auto& id, auto&& visit) {
   visit("run_id", id.run_id);
   visit("attempt", id.attempt);
   visit("generation", id.generation);
@@ -35,8 +34,7 @@ void VisitIdentity(Identity& id, Visitor&& visit) {
   visit("num_nodes", id.num_nodes);
 }
 
-template <typename Part, typename Visitor>
-void VisitSegment(Part& segment, Visitor&& visit) {
+void VisitSegment(auto& segment, auto&& visit) {
   visit("begin", segment.begin);
   visit("end", segment.end);
   visit("file", segment.file);

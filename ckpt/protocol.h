@@ -41,8 +41,7 @@ struct Hello {
   int64_t node = 0;
   int64_t num_nodes = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("rank", self.rank);
     visit("world_size", self.world_size);
     visit("local_world_size", self.local_world_size);
@@ -57,8 +56,7 @@ struct Register {
   int64_t bytes = 0;
   UniqueFd fd;  // the memfd, sealed against resizing; sent with the frame, not in it
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("buffer", self.buffer);
     visit("bytes", self.bytes);
   }
@@ -70,8 +68,7 @@ struct Begin {
   int64_t step = 0;
   int64_t buffer = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("generation", self.generation);
     visit("step", self.step);
     visit("buffer", self.buffer);
@@ -89,8 +86,7 @@ struct Stage {
   std::string reason;
   double copy_ms = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("generation", self.generation);
     visit("step", self.step);
     visit("buffer", self.buffer);
@@ -106,10 +102,7 @@ struct Stage {
 struct Shutdown {
   bool only_if_idle = false;  // refuse while a trainer is connected
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
-    visit("only_if_idle", self.only_if_idle);
-  }
+  static void VisitFields(auto& self, auto& visit) { visit("only_if_idle", self.only_if_idle); }
 };
 
 // From the service, the answers to Hello, Register, Stage and Shutdown; then SaveEvent and
@@ -119,8 +112,7 @@ struct Answer {
   bool ok = false;
   std::string reason;  // why not
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("reason", self.reason);
     visit("ok", self.ok);
   }
@@ -156,8 +148,7 @@ struct SaveEvent {
   int64_t bytes = 0;   // of all ranks on this node; of the whole checkpoint from kCommitted on
   double seconds_to_commit = 0;  // from the first rank's copy; set with kCommitted
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("generation", self.generation);
     visit("step", self.step);
     visit("state", self.state);
@@ -171,8 +162,7 @@ struct BufferFree {
   int64_t buffer = 0;
   int64_t generation = 0;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
+  static void VisitFields(auto& self, auto& visit) {
     visit("generation", self.generation);
     visit("buffer", self.buffer);
   }
@@ -185,43 +175,32 @@ struct BufferFree {
 struct Watch {
   UniqueFd fd;  // as in Register
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self&, Visitor&) {}
+  static void VisitFields(auto&, auto&) {}
 };
 
 // To a rank: end at once. From the launcher to a service: its ranks must.
 struct EndRanks {
   std::string reason;
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
-    visit("reason", self.reason);
-  }
+  static void VisitFields(auto& self, auto& visit) { visit("reason", self.reason); }
 };
 
 // From a service to the launcher, first, then Report.
 struct Attach {
   std::string token;  // that the launcher wrote into the run directory
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
-    visit("token", self.token);
-  }
+  static void VisitFields(auto& self, auto& visit) { visit("token", self.token); }
 };
 
 struct Report {
   std::string text;  // SerializeNodeReport
 
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self& self, Visitor& visit) {
-    visit("text", self.text);
-  }
+  static void VisitFields(auto& self, auto& visit) { visit("text", self.text); }
 };
 
 // From the launcher to a service.
 struct Alive {
-  template <typename Self, typename Visitor>
-  static void VisitFields(Self&, Visitor&) {}
+  static void VisitFields(auto&, auto&) {}
 };
 
 // Their order is that of the numbers on the wire, from 1.
