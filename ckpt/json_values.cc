@@ -18,47 +18,39 @@ absl::Status Missing(const char* key, const char* type) {
   return DataLoss("key '", key, "' is missing or not ", type);
 }
 
-bool IsCount(const ParsedJson& value) {
-  return value.is_number_unsigned()
-             ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
-             : value.is_number_integer() && value.get<int64_t>() >= 0;
+template <typename Value>
+constexpr const char* kTypeWords = "a count";
+template <>
+constexpr const char* kTypeWords<double> = "a number";
+template <>
+constexpr const char* kTypeWords<bool> = "a boolean";
+template <>
+constexpr const char* kTypeWords<std::string> = "a string";
+
+// A whole number is a count.
+template <typename Value>
+bool IsRight(const ParsedJson& value) {
+  return Holds<Value>(value) && (!std::is_same_v<Value, int64_t> || value >= 0);
 }
 
 }  // namespace
 
-template <>
-absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key) {
+template <typename Value>
+absl::StatusOr<Value> GetMember(const ParsedJson& json, const char* key) {
   const ParsedJson* const value = FindMember(json, key);
-  if (value == nullptr || !IsCount(*value)) return Missing(key, "a count");
-  return value->get<int64_t>();
+  if (value == nullptr || !IsRight<Value>(*value)) return Missing(key, kTypeWords<Value>);
+  return value->get<Value>();
 }
+template absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key);
+template absl::StatusOr<double> GetMember(const ParsedJson& json, const char* key);
+template absl::StatusOr<bool> GetMember(const ParsedJson& json, const char* key);
+template absl::StatusOr<std::string> GetMember(const ParsedJson& json, const char* key);
 
 template <>
 absl::StatusOr<int> GetMember(const ParsedJson& json, const char* key) {
   ASSIGN_OR_RETURN(const auto count, GetMember<int64_t>(json, key));
   if (count > std::numeric_limits<int>::max()) return Missing(key, "a count that fits");
   return static_cast<int>(count);
-}
-
-template <>
-absl::StatusOr<double> GetMember(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_number);
-  if (value == nullptr) return Missing(key, "a number");
-  return value->get<double>();
-}
-
-template <>
-absl::StatusOr<bool> GetMember(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_boolean);
-  if (value == nullptr) return Missing(key, "a boolean");
-  return value->get<bool>();
-}
-
-template <>
-absl::StatusOr<std::string> GetMember(const ParsedJson& json, const char* key) {
-  const ParsedJson* const value = FindMember(json, key, &ParsedJson::is_string);
-  if (value == nullptr) return Missing(key, "a string");
-  return value->get<std::string>();
 }
 
 absl::StatusOr<const ParsedJson*> GetArray(const ParsedJson& json, const char* key) {
@@ -90,7 +82,8 @@ absl::StatusOr<Shape> GetMember(const ParsedJson& json, const char* key) {
   Shape shape;
   int64_t room = std::numeric_limits<int64_t>::max() / 8;
   for (const ParsedJson& item : *array) {
-    if (!IsCount(item)) return absl::DataLossError("shape holds a value that is not a count");
+    if (!IsRight<int64_t>(item))
+      return absl::DataLossError("shape holds a value that is not a count");
     const auto dim = item.get<int64_t>();
     if (dim > room) return absl::DataLossError("shape is too large");
     if (dim > 0) room /= dim;

@@ -23,19 +23,12 @@ using Json = nlohmann::ordered_json;  // for writing: members stay in the order 
 using ParsedJson = nlohmann::json;
 
 // The member `key`. Errors: DataLoss naming it. Integers must be >= 0; a shape has at most
-// Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element.
+// Shape::kMaxRank dims whose product fits in an int64 with 8 bytes an element. There are those of
+// int64_t, double, bool and std::string, and:
 template <typename Value>
 absl::StatusOr<Value> GetMember(const ParsedJson& json, const char* key);
 template <>
-absl::StatusOr<int64_t> GetMember(const ParsedJson& json, const char* key);
-template <>
 absl::StatusOr<int> GetMember(const ParsedJson& json, const char* key);
-template <>
-absl::StatusOr<double> GetMember(const ParsedJson& json, const char* key);
-template <>
-absl::StatusOr<bool> GetMember(const ParsedJson& json, const char* key);
-template <>
-absl::StatusOr<std::string> GetMember(const ParsedJson& json, const char* key);
 template <>
 absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key);
 template <>
