@@ -1,8 +1,10 @@
 #include "core/base/bounded_writer.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <deque>
@@ -21,6 +23,12 @@ namespace {
 constexpr size_t kMaxQueuedBytes = 1 << 20;
 constexpr absl::Duration kPatience = absl::Milliseconds(200);
 constexpr absl::Duration kEndPatience = absl::Seconds(1);
+
+void WriteNow(absl::string_view text) {
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
+}
+
+std::atomic<BoundedWriter*> stderr_writer = nullptr;  // null: the caller writes
 
 }  // namespace
 
@@ -94,5 +102,13 @@ void BoundedWriter::Run(Queue& queue) {
     queue.is_late = false;
   }
 }
+
+void WriteToStderr(absl::string_view text) {
+  BoundedWriter* const writer = stderr_writer;
+  writer != nullptr ? writer->Write(text) : WriteNow(text);
+}
+
+UnblockedStderr::UnblockedStderr() : writer_(WriteNow) { stderr_writer = &writer_; }
+UnblockedStderr::~UnblockedStderr() { stderr_writer = nullptr; }
 
 }  // namespace anyorder

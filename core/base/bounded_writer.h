@@ -34,4 +34,21 @@ class BoundedWriter {
   const std::shared_ptr<Queue> queue_;  // shared with the thread, which may be stuck
 };
 
+// What a program says on stderr, as it is, in one write(2). A failure has nowhere to be reported.
+void WriteToStderr(absl::string_view text);
+
+// While it lives, what this process writes by WriteToStderr, and so by log.h, waits for no reader:
+// for programs that obey signals and watch others meanwhile. One at a time, for longer than any
+// thread that writes.
+class UnblockedStderr {
+ public:
+  UnblockedStderr();
+  ~UnblockedStderr();
+  UnblockedStderr(const UnblockedStderr&) = delete;
+  UnblockedStderr& operator=(const UnblockedStderr&) = delete;
+
+ private:
+  BoundedWriter writer_;
+};
+
 }  // namespace anyorder

@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/bounded_writer.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/mutex.h"
 #include "core/base/repeat_limit.h"
-#include "core/base/stderr_output.h"
 #include "core/base/utc_time.h"
 
 namespace anyorder {

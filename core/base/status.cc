@@ -3,7 +3,7 @@
 #include <cstdio>
 #include <cstring>
 
-#include "core/base/stderr_output.h"
+#include "core/base/bounded_writer.h"
 
 namespace anyorder {
 

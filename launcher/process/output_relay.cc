@@ -9,8 +9,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/bounded_writer.h"
 #include "core/base/status.h"
-#include "core/base/stderr_output.h"
 
 namespace anyorder::launcher {
 namespace {
