@@ -11,7 +11,6 @@
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/layout.h"
-#include "ckpt/takeover.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 

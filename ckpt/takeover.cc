@@ -1,5 +1,3 @@
-#include "ckpt/takeover.h"
-
 #include <signal.h>
 
 #include <algorithm>
@@ -17,6 +15,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/node_records.h"
 #include "ckpt/reader.h"
+#include "ckpt/service.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/mutex.h"
