@@ -44,8 +44,8 @@ void ChooseObjective(const ImportOptions& options, const HfConfig& model, RunCon
   config.objective.name = traits.name;
   // As in the class for such a task: GPT's has neither.
   const std::string task = Asked(options, "objective.task");
-  config.objective.head_bias = !traits.has(ObjectiveTraits::kCausal);
-  config.objective.pooler = traits.has(ObjectiveTraits::kTaskHead) && config.objective.head_bias &&
+  config.objective.bias = !traits.has(ObjectiveTraits::kCausal);
+  config.objective.pooler = traits.has(ObjectiveTraits::kTaskHead) && config.objective.bias &&
                             task != "span_extraction" && task != "token_classification";
 }
 

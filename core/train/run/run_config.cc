@@ -197,15 +197,7 @@ void RunConfig::Resolve() {
   if (const auto traits = ObjectiveNamed(objective.name); traits.ok())
     sampling.pair_specials = NumSpecials((*traits)->layout.Of(2));
   model.next_sentence_head = objective.next_sentence;
-  model.task = {.task = objective.task,
-                .num_classes = objective.num_classes,
-                .lm_weight = objective.lm_weight,
-                .dropout = objective.classifier_dropout,
-                .label_smoothing = objective.label_smoothing,
-                .pooler = objective.pooler,
-                .bias = objective.head_bias,
-                .span_head = objective.span_head,
-                .answer_class = objective.answer_class};
+  model.task = objective;
 }
 
 FaultList RunConfig::Validate() const {

@@ -29,19 +29,10 @@
 
 namespace anyorder {
 
-// Section [objective].
-struct ObjectiveConfig {
+// Section [objective]: which one, and what it asks of the network's head.
+struct ObjectiveConfig : TaskConfig {
   std::string name = "permutation_lm";
   bool next_sentence = false;
-  ExampleTask task = ExampleTask::kClassification;
-  int64_t num_classes = 0;
-  double lm_weight = 0.5;
-  double classifier_dropout = 0.1;
-  double label_smoothing = 0.0;
-  bool pooler = false;
-  bool head_bias = true;
-  SpanHeadKind span_head = SpanHeadKind::kConditional;
-  bool answer_class = false;
 
   static void VisitFields(auto& self, auto& visit) {
     visit("name", self.name, "Training objective; `anyorder show --list` prints their names.",
@@ -57,7 +48,7 @@ struct ObjectiveConfig {
     visit("lm_weight", self.lm_weight,
           "gpt_finetuning: weight of the auxiliary language model loss.", Between(0, 1e6),
           Decides::kTraining);
-    visit("classifier_dropout", self.classifier_dropout,
+    visit("classifier_dropout", self.dropout,
           "Fine-tuning: dropout of what the head's last layer reads.", Rate(), Decides::kTraining);
     visit("label_smoothing", self.label_smoothing,
           "Fine-tuning: probability that labels spread evenly over all classes, choices or tokens.",
@@ -66,8 +57,7 @@ struct ObjectiveConfig {
         "pooler", self.pooler,
         "Fine-tuning: a dense layer with tanh before the head's last layer, as XLNet's and BERT's "
         "classifiers have it.");
-    visit("head_bias", self.head_bias,
-          "Fine-tuning: the last layer of classes and scores has a bias.");
+    visit("head_bias", self.bias, "Fine-tuning: the last layer of classes and scores has a bias.");
     visit("span_head", self.span_head,
           "span_extraction: \"conditional\": the end is found given the start (XLNet); "
           "\"simple\": apart from it (BERT).");

@@ -65,7 +65,7 @@ void LeaveOutUnused(const HfFamily& family, const ModelConfig& model, const Obje
   if (!task.has_spans()) {
     theirs.num_classes = read.num_classes;
     theirs.pooler = read.pooler;
-    if (!task.has_choices()) theirs.head_bias = read.head_bias;
+    if (!task.has_choices()) theirs.bias = read.bias;
   } else if (task.span_head == SpanHeadKind::kConditional) {
     theirs.answer_class = read.answer_class;
   }

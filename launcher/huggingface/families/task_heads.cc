@@ -56,7 +56,7 @@ int64_t ReadNumLabels(HfConfigReader& reader) {
 
 void ReadClasses(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
   objective.num_classes = ReadNumLabels(reader);
-  objective.head_bias = head.Holds(kBias);
+  objective.bias = head.Holds(kBias);
   const Json* const problem = reader.Find("problem_type");
   reader.unsupported().Require(
       problem == nullptr || *problem != "multi_label_classification",
@@ -73,7 +73,7 @@ void ReadChoices(HfConfigReader& reader, ObjectiveConfig& objective) {
 void ReadTags(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {
   objective.task = ExampleTask::kTokens;
   objective.num_classes = ReadNumLabels(reader);
-  if (!head.has_dropout) objective.classifier_dropout = 0;
+  if (!head.has_dropout) objective.dropout = 0;
 }
 
 void ReadSpans(const HfHead& head, HfConfigReader& reader, ObjectiveConfig& objective) {

@@ -66,9 +66,9 @@ TEST_F(TaskHeadTest, ClassesOfTextsAndOfWordsComeAndGoWithTheirNames) {
     EXPECT_EQ(objective.task == ExampleTask::kTokens, of_words);
     EXPECT_EQ(objective.num_classes, 3);
     EXPECT_EQ(objective.pooler, !of_words);
-    EXPECT_TRUE(objective.head_bias);
+    EXPECT_TRUE(objective.bias);
     if (of_words) {
-      EXPECT_EQ(objective.classifier_dropout, 0.0) << "it has none of its own";
+      EXPECT_EQ(objective.dropout, 0.0) << "it has none of its own";
     }
     EXPECT_THAT(said_, HasSubstr("the language model's bias is randomly initialised"));
     ASSERT_EQ(Export("out"), absl::OkStatus());
@@ -187,9 +187,9 @@ TEST_F(TaskObstaclesTest, AreNamed) {
               Says("XLNetForSequenceClassification cannot represent this model",
                    "objective.pooler is false, not true;"));
   objective_.pooler = true;
-  objective_.head_bias = false;
+  objective_.bias = false;
   EXPECT_THAT(Check(XlnetFamily()), Says("objective.head_bias is false, not true;"));
-  objective_.head_bias = true;
+  objective_.bias = true;
   EXPECT_EQ(Check(XlnetFamily()), absl::OkStatus());
   objective_.name = "gpt_finetuning";
   EXPECT_THAT(Check(OpenAiGptFamily()), Says("objective.pooler is true, not false;",
@@ -217,7 +217,7 @@ TEST_F(TaskObstaclesTest, AreNamedOfClassesOfWords) {
         {&RobertaFamily(), "RobertaForTokenClassification"},
         {&LongformerFamily(), "LongformerForTokenClassification"}})
     EXPECT_EQ(family->Architecture(config_.model), architecture);
-  objective_.head_bias = false;
+  objective_.bias = false;
   EXPECT_THAT(Check(XlnetFamily()), Says("objective.head_bias is false, not true;"));
   objective_.pooler = true;
   EXPECT_THAT(Check(XlnetFamily()), Says("objective.pooler is true, not false;"));
