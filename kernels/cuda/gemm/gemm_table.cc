@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <vector>
 
 #include "absl/algorithm/container.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "kernels/arguments.h"
@@ -198,22 +198,12 @@ absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path) {
 
 absl::Status WriteGemmTable(const GemmTable& table, const std::string& path) {
   const std::string text = table.ToText();
+  // Runs may share a table: each has a temporary file of its own.
   const std::string temporary = absl::StrCat(path, ".", ::getpid(), ".tmp");
-  std::FILE* file = std::fopen(temporary.c_str(), "we");
-  if (file == nullptr) return ErrnoStatus("write", temporary);
-  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  const int error_number = errno;
-  if (std::fclose(file) != 0 || !is_written) {
-    const absl::Status status = ErrnoStatus("write", temporary, is_written ? errno : error_number);
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const absl::Status status = ErrnoStatus("rename to", path);
-    ::unlink(temporary.c_str());
-    return status;
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(ReplaceFile(temporary, text));
+  const absl::Status renamed = FileSystem::Posix()->Rename(temporary, path);
+  if (!renamed.ok()) ::unlink(temporary.c_str());
+  return renamed;
 }
 
 }  // namespace anyorder::kernels::cuda
