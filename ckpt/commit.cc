@@ -248,10 +248,7 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
-bool CommitLog::VoteStands(const SaveIdentity& id, int node) {
-  const std::string vote = JoinPath(TemporaryPath(run_dir_, id), VoteName(node));
-  return !absl::IsNotFound(fs_->OpenForRead(vote).status());
-}
+bool CommitLog::VoteStands(const SaveIdentity& id, int node) { return VotesOf(id).IsThere(node); }
 
 void CommitLog::RecordEnd(int64_t attempt, int node, bool is_coordinator) {
   std::vector<std::string> names = {EndedName(attempt, node)};
@@ -298,8 +295,7 @@ void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>
   } else {
     // The others may still be writing: the record tells them why. The directory is removed after a
     // later commit.
-    const bool has_voted =
-        !absl::IsNotFound(fs_->OpenForRead(JoinPath(directory, VoteName(node))).status());
+    const bool has_voted = VoteStands(id, node);
     fs_->MakeDirectory(directory).IgnoreError();
     const std::string record = is_coordinator ? kDecidedAgainstName : AbandonedName(node);
     status = WriteFileAtomically(fs_, JoinPath(directory, record), reason);

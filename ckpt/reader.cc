@@ -213,6 +213,69 @@ class Verification {
   std::map<std::pair<int, int64_t>, absl::Status> faults_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The checkpoint under the name of `step`; DataLoss if it is another step's.
+absl::StatusOr<Checkpoint> OpenStep(const std::string& run_dir, int64_t step, FileSystem* fs) {
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(CheckpointPath(run_dir, step), fs));
+  if (checkpoint.step() == step) return checkpoint;
+  return DataLoss("'", checkpoint.directory(), "' holds step ", checkpoint.step());
+}
+
+// What retention asks of the metadata, which is the trainer's.
+void ReadRetention(const std::string& metadata, CheckpointInfo& info) {
+  const absl::StatusOr<ParsedJson> json = ParseJsonObject(metadata);
+  if (!json.ok()) return;
+  MemberReader take(*json);
+  take("unproven", info.is_unproven);
+  take("keep_step", info.keep_step);
+}
+
+// Whether the run has ever committed a checkpoint, of which none is left in `steps`.
+absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs) {
+  // CURRENT is only a hint about names, but it proves that there was a commit.
+  const absl::Status current = fs->OpenForRead(JoinPath(run_dir, kCurrentName)).status();
+  const absl::StatusOr<std::vector<std::string>> names =
+      fs->ListDirectory(CheckpointsPath(run_dir));
+  // NotFound allows a fresh start, so it must not be a disk's way of not answering.
+  for (const absl::Status& status : {current, names.status()}) {
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+  }
+  if (current.ok()) return true;
+  return names.ok() && absl::c_any_of(*names, [](const std::string& name) {
+           return absl::EndsWith(name, kQuarantineSuffix);
+         });
+}
+
+absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
+                                       FileSystem* fs, bool must_verify) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  std::string last_fault;
+  for (const int64_t step : steps) {
+    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
+    const absl::Status status =
+        checkpoint.ok() && must_verify ? checkpoint->Verify() : checkpoint.status();
+    if (status.ok()) return checkpoint->directory();
+    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
+    if (!IsDamage(status)) return status;
+    last_fault = std::string(status.message());
+    LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
+    if (quarantine_bad) {
+      const int64_t generation = checkpoint.ok() ? checkpoint->generation() : 0;
+      const absl::Status aside = Quarantine(CheckpointPath(run_dir, step), generation, fs);
+      // Somebody else has set it aside, and what has its name now is for the next start to judge.
+      if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
+    }
+  }
+  ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
+  if (steps.empty() && !ever_committed)
+    return NotFound("run '", run_dir, "' has no checkpoint yet");
+  const std::string fate =
+      steps.empty() ? absl::StrCat("none is left in '", CheckpointsPath(run_dir),
+                                   "', or only such as were set aside as damaged")
+                    : absl::StrCat("all of them are damaged; the last one tried: ", last_fault);
+  return DataLoss("run '", run_dir, "' has committed checkpoints, but ", fate,
+                  "; restore one, or start a new run directory");
+}
+
 }  // namespace
 
 // Of one checkpoint, opened when they are first wanted. Thread-safe.
@@ -376,17 +439,6 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   return digest.Value().Hex();
 }
 
-namespace {
-
-// The checkpoint under the name of `step`; DataLoss if it is another step's.
-absl::StatusOr<Checkpoint> OpenStep(const std::string& run_dir, int64_t step, FileSystem* fs) {
-  ASSIGN_OR_RETURN(Checkpoint checkpoint, Checkpoint::Open(CheckpointPath(run_dir, step), fs));
-  if (checkpoint.step() == step) return checkpoint;
-  return DataLoss("'", checkpoint.directory(), "' holds step ", checkpoint.step());
-}
-
-}  // namespace
-
 bool IsDamage(const absl::Status& status) {
   return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status);
 }
@@ -404,19 +456,6 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileS
   std::sort(steps.begin(), steps.end(), std::greater<>());
   return steps;
 }
-
-namespace {
-
-// What retention asks of the metadata, which is the trainer's.
-void ReadRetention(const std::string& metadata, CheckpointInfo& info) {
-  const absl::StatusOr<ParsedJson> json = ParseJsonObject(metadata);
-  if (!json.ok()) return;
-  MemberReader take(*json);
-  take("unproven", info.is_unproven);
-  take("keep_step", info.keep_step);
-}
-
-}  // namespace
 
 const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos) {
   const auto it = absl::c_find_if(infos, [](const CheckpointInfo& info) { return info.opens; });
@@ -464,57 +503,6 @@ absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* 
   if (!moved.ok() && fs->ListDirectory(aside).ok()) return AlreadyExists(moved.message());
   return moved.ok() ? fs->SyncDirectory(ParentPath(dir)) : moved;
 }
-
-namespace {
-
-// Whether the run has ever committed a checkpoint, of which none is left in `steps`.
-absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs) {
-  // CURRENT is only a hint about names, but it proves that there was a commit.
-  const absl::Status current = fs->OpenForRead(JoinPath(run_dir, kCurrentName)).status();
-  const absl::StatusOr<std::vector<std::string>> names =
-      fs->ListDirectory(CheckpointsPath(run_dir));
-  // NotFound allows a fresh start, so it must not be a disk's way of not answering.
-  for (const absl::Status& status : {current, names.status()}) {
-    if (!status.ok() && !absl::IsNotFound(status)) return status;
-  }
-  if (current.ok()) return true;
-  return names.ok() && absl::c_any_of(*names, [](const std::string& name) {
-           return absl::EndsWith(name, kQuarantineSuffix);
-         });
-}
-
-absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
-                                       FileSystem* fs, bool must_verify) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
-  std::string last_fault;
-  for (const int64_t step : steps) {
-    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
-    const absl::Status status =
-        checkpoint.ok() && must_verify ? checkpoint->Verify() : checkpoint.status();
-    if (status.ok()) return checkpoint->directory();
-    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
-    if (!IsDamage(status)) return status;
-    last_fault = std::string(status.message());
-    LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
-    if (quarantine_bad) {
-      const int64_t generation = checkpoint.ok() ? checkpoint->generation() : 0;
-      const absl::Status aside = Quarantine(CheckpointPath(run_dir, step), generation, fs);
-      // Somebody else has set it aside, and what has its name now is for the next start to judge.
-      if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
-    }
-  }
-  ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
-  if (steps.empty() && !ever_committed)
-    return NotFound("run '", run_dir, "' has no checkpoint yet");
-  const std::string fate =
-      steps.empty() ? absl::StrCat("none is left in '", CheckpointsPath(run_dir),
-                                   "', or only such as were set aside as damaged")
-                    : absl::StrCat("all of them are damaged; the last one tried: ", last_fault);
-  return DataLoss("run '", run_dir, "' has committed checkpoints, but ", fate,
-                  "; restore one, or start a new run directory");
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
                                        FileSystem* fs) {
