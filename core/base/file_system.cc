@@ -295,11 +295,11 @@ absl::Status AtomicFile::Commit(bool is_durable) {
   return is_durable ? fs_->SyncDirectory(ParentPath(path_)) : absl::OkStatus();
 }
 
-absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
-                                 absl::string_view content) {
+absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view content,
+                                 bool is_durable) {
   ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file, AtomicFile::Create(fs, path));
   RETURN_IF_ERROR(file->file().WriteAt(0, content.data(), std::ssize(content)));
-  return file->Commit();
+  return file->Commit(is_durable);
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) {
@@ -307,10 +307,7 @@ absl::Status WriteFileAtomically(const std::string& path, absl::string_view cont
 }
 
 absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
-                   AtomicFile::Create(FileSystem::Posix(), path));
-  RETURN_IF_ERROR(file->Append(content));
-  return file->Commit(/*is_durable=*/false);
+  return WriteFileAtomically(FileSystem::Posix(), path, content, /*is_durable=*/false);
 }
 
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {

@@ -128,8 +128,8 @@ class AtomicFile {
   bool is_renamed_ = false;
 };
 
-absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path,
-                                 absl::string_view content);
+absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view content,
+                                 bool is_durable = true);
 // Writes on FileSystem::Posix(). Not for ckpt/.
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
 
