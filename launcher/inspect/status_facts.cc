@@ -9,6 +9,7 @@
 
 #include "ckpt/lease.h"
 #include "core/base/file_system.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/train/run/config_file.h"
@@ -193,10 +194,12 @@ absl::Status StatusCollector::ReadSteps() {
     evaluations_.clear();
     recent_.clear();
   };
-  RETURN_IF_ERROR(
-      metrics_.Read(start_over, [this](StepMetrics metrics) { TakeStep(std::move(metrics)); }));
+  const auto take = [this](StepMetrics metrics, absl::string_view) {
+    TakeStep(std::move(metrics));
+  };
+  RETURN_IF_ERROR(metrics_.Read(start_over, take));
   return redone_.Read([this] { redone_steps_ = 0; },
-                      [this](const StepMetrics& metrics) {
+                      [this](const StepMetrics& metrics, absl::string_view) {
                         TakeTime(metrics);
                         ++redone_steps_;
                       });
@@ -242,10 +245,8 @@ absl::StatusOr<StatusFacts> StatusCollector::Collect() {
   ASSIGN_OR_RETURN(facts.ledger, ReadLedger(paths));
   const std::vector<int64_t> jobs = SlurmJobsOf(run_dir_, facts.ledger);
   const absl::Status is_run = CheckIsRun(run_dir_);
-  std::error_code error;
   // A job that waits for its first start has a batch script and no configuration yet.
-  if (!is_run.ok() && !std::filesystem::exists(run_dir_ + "/slurm/train.sbatch", error))
-    return is_run;
+  if (!is_run.ok() && !IsThere(run_dir_ + "/slurm/train.sbatch")) return is_run;
   RunConfig config;
   if (is_run.ok()) {
     ASSIGN_OR_RETURN(config, LoadRunConfig(paths.config, {}));

@@ -102,7 +102,7 @@ class RunReader {
                          std::vector<Bucket>& buckets) {
     Downsampler curves(limit);
     double time = 0;
-    const auto take = [&](const StepMetrics& line) {
+    const auto take = [&](const StepMetrics& line, absl::string_view) {
       // Lines of older versions have no time of their own.
       const std::optional<absl::Time> written = ParseUtcTime(line.time);
       time = written ? Seconds(*written) : time + line.step_ms / 1e3;

@@ -316,7 +316,8 @@ RunFacts PaceRecorder::State::Facts() const {
 
 void PaceRecorder::State::Write(RunFacts facts) {
   absl::Status status =
-      metrics.Read([this] { last.reset(); }, [this](StepMetrics line) { last = std::move(line); });
+      metrics.Read([this] { last.reset(); },
+                   [this](StepMetrics line, absl::string_view) { last = std::move(line); });
   facts.last = last;
   const auto steps = ckpt::ListSteps(options.run_dir);
   if (steps.ok() && !steps->empty()) {

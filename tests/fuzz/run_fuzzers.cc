@@ -90,7 +90,7 @@ void UseMetrics(absl::string_view text) {
   if (!all.ok()) return;
   size_t streamed = 0;
   MetricsStream stream(path);
-  const absl::Status read = stream.Read([] {}, [&](StepMetrics) { ++streamed; });
+  const absl::Status read = stream.Read([] {}, [&](StepMetrics, absl::string_view) { ++streamed; });
   ANYORDER_CHECK(!read.ok() || streamed == all->size()) << streamed << " of " << all->size();
   constexpr int64_t kLastStep = 2;
   if (!SetAsideLaterSteps(path, scratch.path() + "/redone.jsonl", kLastStep).ok()) return;

@@ -50,7 +50,7 @@ std::string BestEvaluation::Description() const {
 
 absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& metrics_path) {
   std::vector<EvaluatedStep> evaluations;
-  const auto take = [&evaluations](StepMetrics metrics) {
+  const auto take = [&evaluations](StepMetrics metrics, absl::string_view) {
     if (metrics.held_out) evaluations.push_back({metrics.step, *std::move(metrics.held_out)});
   };
   RETURN_IF_ERROR(MetricsStream(metrics_path).Read([] {}, take));

@@ -171,18 +171,12 @@ absl::Status MetricsLog::AwaitSync() {
 absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
   std::vector<StepMetrics> all;
   RETURN_IF_ERROR(MetricsStream(path).Read(
-      [] {}, [&all](StepMetrics metrics) { all.push_back(std::move(metrics)); }));
+      [] {},
+      [&all](StepMetrics metrics, absl::string_view) { all.push_back(std::move(metrics)); }));
   return all;
 }
 
-absl::Status MetricsStream::Read(absl::FunctionRef<void()> start_over,
-                                 absl::FunctionRef<void(StepMetrics)> take) {
-  return ReadLines(start_over, [&take](StepMetrics metrics, absl::string_view /*line*/) {
-    take(std::move(metrics));
-  });
-}
-
-absl::Status MetricsStream::ReadLines(
+absl::Status MetricsStream::Read(
     absl::FunctionRef<void()> start_over,
     absl::FunctionRef<void(StepMetrics, absl::string_view line)> take) {
   const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
@@ -220,19 +214,19 @@ absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetr
     if (is_it) metrics.held_out = held_out;
     absl::StrAppend(&lines, is_it ? LineOf(metrics) : line, "\n");
   };
-  RETURN_IF_ERROR(MetricsStream(path).ReadLines([] {}, take));
+  RETURN_IF_ERROR(MetricsStream(path).Read([] {}, take));
   return WriteFileAtomically(path, lines);
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
                                 int64_t step, absl::FunctionRef<void(const StepMetrics&)> keep) {
   std::string kept, later;
-  RETURN_IF_ERROR(MetricsStream(path).ReadLines(
-      [] {},
-      [&](const StepMetrics& metrics, absl::string_view line) {
-        absl::StrAppend(metrics.step <= step ? &kept : &later, line, "\n");
-        if (metrics.step <= step) keep(metrics);
-      }));
+  RETURN_IF_ERROR(MetricsStream(path).Read([] {},
+                                           [&](const StepMetrics& metrics, absl::string_view line) {
+                                             absl::StrAppend(metrics.step <= step ? &kept : &later,
+                                                             line, "\n");
+                                             if (metrics.step <= step) keep(metrics);
+                                           }));
   if (later.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));
   RETURN_IF_ERROR(redone.Append(later));

@@ -118,14 +118,11 @@ class MetricsStream {
  public:
   explicit MetricsStream(std::string path) : path_(std::move(path)) {}
 
-  // Gives the whole lines that were appended since the last call to `take`, in file order; those
-  // that do not parse are left out. `start_over` is called first if the file is no longer the one
-  // that was read (a restart rewrites it): all its lines come again.
+  // Gives the whole lines that were appended since the last call to `take`, in file order, as they
+  // are and parsed; those that do not parse are left out. `start_over` is called first if the file
+  // is no longer the one that was read (a restart rewrites it): all its lines come again.
   absl::Status Read(absl::FunctionRef<void()> start_over,
-                    absl::FunctionRef<void(StepMetrics)> take);
-  // Reads them, too, with the line that each stands in.
-  absl::Status ReadLines(absl::FunctionRef<void()> start_over,
-                         absl::FunctionRef<void(StepMetrics, absl::string_view line)> take);
+                    absl::FunctionRef<void(StepMetrics, absl::string_view line)> take);
 
  private:
   const std::string path_;

@@ -264,9 +264,10 @@ TEST(Status, MetricsThatGrowOrAreReplacedAreReadOnce) {
   MetricsStream stream(run.path() + "/metrics.jsonl");
   std::vector<int64_t> steps;
   const auto read = [&] {
-    EXPECT_EQ(stream.Read([&] { steps.clear(); },
-                          [&](const StepMetrics& line) { steps.push_back(line.step); }),
-              absl::OkStatus());
+    EXPECT_EQ(
+        stream.Read([&] { steps.clear(); }, [&](const StepMetrics& line,
+                                                absl::string_view) { steps.push_back(line.step); }),
+        absl::OkStatus());
     return steps;
   };
   EXPECT_THAT(read(), ElementsAre());
