@@ -86,61 +86,6 @@ View Behind(const View& view, int64_t elements) {
               view.shape());
 }
 
-}  // namespace
-
-GemmArgs ProductOf(const GemmArgs& args, int64_t index) {
-  GemmArgs product = args;
-  product.batch = {};
-  product.a = Behind(args.a, index * args.batch.a);
-  product.b = Behind(args.b, index * args.batch.b);
-  product.bias = Behind(args.bias, index * args.batch.bias);
-  product.c = Behind(args.c, index * args.batch.c);
-  product.a_sum = Behind(args.a_sum, index * args.batch.sum);
-  product.b_sum = Behind(args.b_sum, index * args.batch.sum);
-  return product;
-}
-
-GemmSizes SizesOf(const GemmArgs& args) {
-  return {.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a),
-          .n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b),
-          .k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a)};
-}
-
-GemmSizes CheckArguments(const GemmArgs& args) {
-  const GemmSizes sizes = SizesOf(args);
-  const int64_t k_of_b = args.transpose_b ? NumColumns(args.b) : NumRows(args.b);
-  ANYORDER_CHECK(sizes.k == k_of_b)
-      << "inner sizes of a " << args.a.shape().ToString() << (args.transpose_a ? "^T" : "")
-      << " and b " << args.b.shape().ToString() << (args.transpose_b ? "^T" : "") << " differ";
-  const DType dtype = args.a.dtype();
-  CheckActivationDType(args.a, "a");
-  CheckTensor(args.b, "b", dtype, sizes.k * sizes.n);
-  CheckOptionalTensor(args.bias, "bias", dtype, sizes.n);
-  ANYORDER_CHECK(args.c.dtype() == dtype || args.c.dtype() == GradientDType(dtype))
-      << "c is " << Name(args.c.dtype()) << " for operands of " << Name(dtype);
-  CheckTensor(args.c, "c", args.c.dtype(), sizes.m * sizes.n);
-  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
-  ANYORDER_CHECK(args.scale == 1.0f || args.bias.is_null()) << "a scaled product with a bias";
-  const bool sums_a = !args.a_sum.is_null();
-  const bool sums_b = !args.b_sum.is_null();
-  ANYORDER_CHECK(sums_a + sums_b + !args.bias.is_null() <= 1)
-      << "more than one of a_sum, b_sum and bias";
-  ANYORDER_CHECK(!sums_a || args.transpose_a) << "a_sum without transpose_a";
-  ANYORDER_CHECK(!sums_b || !args.transpose_b) << "b_sum with transpose_b";
-  CheckOptionalTensor(args.a_sum, "a_sum", GradientDType(dtype), sizes.m);
-  CheckOptionalTensor(args.b_sum, "b_sum", GradientDType(dtype), sizes.n);
-  CheckBatch(args, sizes);
-  return sizes;
-}
-
-ColumnSumArgs SumOf(const GemmArgs& args) {
-  if (!args.a_sum.is_null()) return {.x = args.a, .y = args.a_sum};
-  if (!args.b_sum.is_null()) return {.x = args.b, .y = args.b_sum};
-  return {};
-}
-
-namespace {
-
 void CheckInputs(const AttentionInputs& in) {
   const AttentionShape& s = in.shape;
   ANYORDER_CHECK(s.batch_size >= 0 && s.content_rows >= 0 && s.query_rows >= 0 && s.num_keys >= 0 &&
@@ -176,50 +121,6 @@ void CheckInputs(const AttentionInputs& in) {
   CheckDropout(in.dropout, in.row_ids, s.num_rows());
   CheckPlan(in);
 }
-
-}  // namespace
-
-void CheckArguments(const AttentionPlan& plan, int64_t bytes) {
-  ANYORDER_CHECK(plan.memory.is_null() ? bytes == 0 : plan.memory.num_bytes() >= bytes)
-      << "a plan of attention needs " << bytes << " bytes";
-}
-
-void CheckArguments(const AttentionForwardArgs& args) {
-  CheckInputs(args.in);
-  const AttentionShape& s = args.in.shape;
-  const DType dtype = args.in.q.dtype();
-  CheckTensor(args.out, "out", dtype, s.num_rows() * s.model_dim());
-  CheckTensor(args.lse, "lse", GradientDType(dtype), s.num_rows() * s.num_heads);
-}
-
-void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) {
-  CheckInputs(args.in);
-  const AttentionInputs& in = args.in;
-  ANYORDER_CHECK(in.plan == nullptr || in.plan->is_for_backward)
-      << "a plan of attention made for forward alone";
-  const AttentionShape& s = in.shape;
-  const DType dtype = in.q.dtype();
-  const DType gradient = GradientDType(dtype);
-  const int64_t m = s.model_dim();
-  CheckTensor(args.out, "out", dtype, s.num_rows() * m);
-  CheckTensor(args.lse, "lse", gradient, s.num_rows() * s.num_heads);
-  CheckTensor(args.dout, "dout", dtype, s.num_rows() * m);
-  CheckTensor(args.dq, "dq", dtype, s.num_rows() * m);
-  CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * s.keys_dim());
-  CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * s.keys_dim());
-  CheckTensor(args.drelative, "drelative", dtype,
-              in.relative.is_null() ? 0 : in.relative.num_elements());
-  CheckTensor(args.dcontent_bias, "dcontent_bias", gradient, in.content_bias.is_null() ? 0 : m);
-  CheckTensor(args.dposition_bias, "dposition_bias", gradient, in.position_bias.is_null() ? 0 : m);
-  CheckTensor(args.dsegment_bias, "dsegment_bias", gradient, in.segment_bias.is_null() ? 0 : m);
-  CheckTensor(args.dsegment_embedding, "dsegment_embedding", gradient,
-              in.segment_embedding.is_null() ? 0 : 2 * m);
-  CheckTensor(args.ddistance_bias, "ddistance_bias", gradient,
-              in.distance_bias.is_null() ? 0 : in.distance_bias.num_elements());
-  CheckWorkspace(args.workspace, workspace_bytes);
-}
-
-namespace {
 
 void CheckArguments(const ColumnSumArgs& args) {
   CheckActivationDType(args.x, "x");
@@ -469,6 +370,97 @@ struct Checker {
 };
 
 }  // namespace
+
+GemmArgs ProductOf(const GemmArgs& args, int64_t index) {
+  GemmArgs product = args;
+  product.batch = {};
+  product.a = Behind(args.a, index * args.batch.a);
+  product.b = Behind(args.b, index * args.batch.b);
+  product.bias = Behind(args.bias, index * args.batch.bias);
+  product.c = Behind(args.c, index * args.batch.c);
+  product.a_sum = Behind(args.a_sum, index * args.batch.sum);
+  product.b_sum = Behind(args.b_sum, index * args.batch.sum);
+  return product;
+}
+
+GemmSizes SizesOf(const GemmArgs& args) {
+  return {.m = args.transpose_a ? NumColumns(args.a) : NumRows(args.a),
+          .n = args.transpose_b ? NumRows(args.b) : NumColumns(args.b),
+          .k = args.transpose_a ? NumRows(args.a) : NumColumns(args.a)};
+}
+
+GemmSizes CheckArguments(const GemmArgs& args) {
+  const GemmSizes sizes = SizesOf(args);
+  const int64_t k_of_b = args.transpose_b ? NumColumns(args.b) : NumRows(args.b);
+  ANYORDER_CHECK(sizes.k == k_of_b)
+      << "inner sizes of a " << args.a.shape().ToString() << (args.transpose_a ? "^T" : "")
+      << " and b " << args.b.shape().ToString() << (args.transpose_b ? "^T" : "") << " differ";
+  const DType dtype = args.a.dtype();
+  CheckActivationDType(args.a, "a");
+  CheckTensor(args.b, "b", dtype, sizes.k * sizes.n);
+  CheckOptionalTensor(args.bias, "bias", dtype, sizes.n);
+  ANYORDER_CHECK(args.c.dtype() == dtype || args.c.dtype() == GradientDType(dtype))
+      << "c is " << Name(args.c.dtype()) << " for operands of " << Name(dtype);
+  CheckTensor(args.c, "c", args.c.dtype(), sizes.m * sizes.n);
+  ANYORDER_CHECK(args.beta == 0.0f || args.beta == 1.0f) << "beta=" << args.beta;
+  ANYORDER_CHECK(args.scale == 1.0f || args.bias.is_null()) << "a scaled product with a bias";
+  const bool sums_a = !args.a_sum.is_null();
+  const bool sums_b = !args.b_sum.is_null();
+  ANYORDER_CHECK(sums_a + sums_b + !args.bias.is_null() <= 1)
+      << "more than one of a_sum, b_sum and bias";
+  ANYORDER_CHECK(!sums_a || args.transpose_a) << "a_sum without transpose_a";
+  ANYORDER_CHECK(!sums_b || !args.transpose_b) << "b_sum with transpose_b";
+  CheckOptionalTensor(args.a_sum, "a_sum", GradientDType(dtype), sizes.m);
+  CheckOptionalTensor(args.b_sum, "b_sum", GradientDType(dtype), sizes.n);
+  CheckBatch(args, sizes);
+  return sizes;
+}
+
+ColumnSumArgs SumOf(const GemmArgs& args) {
+  if (!args.a_sum.is_null()) return {.x = args.a, .y = args.a_sum};
+  if (!args.b_sum.is_null()) return {.x = args.b, .y = args.b_sum};
+  return {};
+}
+
+void CheckArguments(const AttentionPlan& plan, int64_t bytes) {
+  ANYORDER_CHECK(plan.memory.is_null() ? bytes == 0 : plan.memory.num_bytes() >= bytes)
+      << "a plan of attention needs " << bytes << " bytes";
+}
+
+void CheckArguments(const AttentionForwardArgs& args) {
+  CheckInputs(args.in);
+  const AttentionShape& s = args.in.shape;
+  const DType dtype = args.in.q.dtype();
+  CheckTensor(args.out, "out", dtype, s.num_rows() * s.model_dim());
+  CheckTensor(args.lse, "lse", GradientDType(dtype), s.num_rows() * s.num_heads);
+}
+
+void CheckArguments(const AttentionBackwardArgs& args, int64_t workspace_bytes) {
+  CheckInputs(args.in);
+  const AttentionInputs& in = args.in;
+  ANYORDER_CHECK(in.plan == nullptr || in.plan->is_for_backward)
+      << "a plan of attention made for forward alone";
+  const AttentionShape& s = in.shape;
+  const DType dtype = in.q.dtype();
+  const DType gradient = GradientDType(dtype);
+  const int64_t m = s.model_dim();
+  CheckTensor(args.out, "out", dtype, s.num_rows() * m);
+  CheckTensor(args.lse, "lse", gradient, s.num_rows() * s.num_heads);
+  CheckTensor(args.dout, "dout", dtype, s.num_rows() * m);
+  CheckTensor(args.dq, "dq", dtype, s.num_rows() * m);
+  CheckTensor(args.dk, "dk", dtype, s.batch_size * s.num_keys * s.keys_dim());
+  CheckTensor(args.dv, "dv", dtype, s.batch_size * s.num_keys * s.keys_dim());
+  CheckTensor(args.drelative, "drelative", dtype,
+              in.relative.is_null() ? 0 : in.relative.num_elements());
+  CheckTensor(args.dcontent_bias, "dcontent_bias", gradient, in.content_bias.is_null() ? 0 : m);
+  CheckTensor(args.dposition_bias, "dposition_bias", gradient, in.position_bias.is_null() ? 0 : m);
+  CheckTensor(args.dsegment_bias, "dsegment_bias", gradient, in.segment_bias.is_null() ? 0 : m);
+  CheckTensor(args.dsegment_embedding, "dsegment_embedding", gradient,
+              in.segment_embedding.is_null() ? 0 : 2 * m);
+  CheckTensor(args.ddistance_bias, "ddistance_bias", gradient,
+              in.distance_bias.is_null() ? 0 : in.distance_bias.num_elements());
+  CheckWorkspace(args.workspace, workspace_bytes);
+}
 
 void CheckArguments(const Operation& operation, const Backend& backend) {
   const Values values = backend.is_host_memory() ? Values::kOnHost : Values::kOnDevice;

@@ -90,6 +90,55 @@ OrderedJson TableJson(const ParameterLayout& layout) {
   return table;
 }
 
+// The weights of `trained_step` were no good, and neither is a checkpoint that has them; the steps
+// of those come again. Imported weights, of step 0, stay whatever became of them.
+absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, ResumeMode mode) {
+  ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> all, ckpt::ListCheckpoints(run_dir));
+  const auto is_good = [trained_step](const ckpt::CheckpointInfo& checkpoint) {
+    return checkpoint.step < std::max<int64_t>(trained_step, 1);
+  };
+  const bool has_good = std::any_of(all.begin(), all.end(), is_good);
+  if (!has_good && mode == ResumeMode::kRequired) return NothingToResume(run_dir);
+  for (const ckpt::CheckpointInfo& checkpoint : all) {
+    if (is_good(checkpoint)) continue;
+    LogWarning(absl::StrCat("the run diverged after step ", trained_step,
+                            "; its checkpoint of step ", checkpoint.step, " is set aside"));
+    RETURN_IF_ERROR(ckpt::Quarantine(checkpoint.directory, checkpoint.generation));
+  }
+  if (!has_good) LogWarning("there is no checkpoint from before; starting at step 0 again");
+  return absl::OkStatus();
+}
+
+// "train.steps = 300 -> train.steps = 400" of each key that differs.
+std::string DifferingLines(const RunConfig& started, const RunConfig& now) {
+  const std::vector<std::string> before = started.IdentityLines();
+  const std::vector<std::string> after = now.IdentityLines();
+  std::string change;
+  for (size_t i = 0; i < before.size(); ++i) {
+    if (before[i] == after[i]) continue;
+    absl::StrAppend(&change, change.empty() ? "" : ", ", before[i], " -> ", after[i]);
+  }
+  return change;
+}
+
+// CheckSameRun, but for the keys of the schedule. ema_decay is one of them: a run that is told to
+// keep an average begins it with the weights that it resumes from. train.global_batch_size is none:
+// the data position and the recurrence memory are kept by lane.
+absl::Status CheckSameButSchedule(const RunConfig& started, const RunConfig& now) {
+  RunConfig rest = now;
+  rest.train.steps = started.train.steps;
+  rest.optimizer.learning_rate = started.optimizer.learning_rate;
+  rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
+  rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
+  rest.optimizer.decay = started.optimizer.decay;
+  rest.optimizer.decay_power = started.optimizer.decay_power;
+  rest.optimizer.drop_step = started.optimizer.drop_step;
+  rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
+  rest.optimizer.decay_steps = started.optimizer.decay_steps;
+  rest.optimizer.ema_decay = started.optimizer.ema_decay;
+  return CheckSameRun(started, rest);
+}
+
 }  // namespace
 
 absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
@@ -131,29 +180,6 @@ absl::Status CheckDivergence(const RunDirectory& paths, const RunConfig& now) {
                  "optimizer.learning_rate=X, it was ",
                  now.optimizer.learning_rate, "), or with another [anomaly]");
 }
-
-namespace {
-
-// The weights of `trained_step` were no good, and neither is a checkpoint that has them; the steps
-// of those come again. Imported weights, of step 0, stay whatever became of them.
-absl::Status SetAsideDiverged(const std::string& run_dir, int64_t trained_step, ResumeMode mode) {
-  ASSIGN_OR_RETURN(const std::vector<ckpt::CheckpointInfo> all, ckpt::ListCheckpoints(run_dir));
-  const auto is_good = [trained_step](const ckpt::CheckpointInfo& checkpoint) {
-    return checkpoint.step < std::max<int64_t>(trained_step, 1);
-  };
-  const bool has_good = std::any_of(all.begin(), all.end(), is_good);
-  if (!has_good && mode == ResumeMode::kRequired) return NothingToResume(run_dir);
-  for (const ckpt::CheckpointInfo& checkpoint : all) {
-    if (is_good(checkpoint)) continue;
-    LogWarning(absl::StrCat("the run diverged after step ", trained_step,
-                            "; its checkpoint of step ", checkpoint.step, " is set aside"));
-    RETURN_IF_ERROR(ckpt::Quarantine(checkpoint.directory, checkpoint.generation));
-  }
-  if (!has_good) LogWarning("there is no checkpoint from before; starting at step 0 again");
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::StatusOr<std::string> ChooseCheckpoint(const std::string& run_dir, ResumeMode mode) {
   RETURN_IF_ERROR(CheckResume(run_dir, mode));
@@ -300,40 +326,6 @@ absl::Status CheckEndsAfter(const RunConfig& config, int64_t step, const std::st
                          "' has trained ", step, " steps already; name at least ", step,
                          ", or another --run-dir for a shorter run");
 }
-
-namespace {
-
-// "train.steps = 300 -> train.steps = 400" of each key that differs.
-std::string DifferingLines(const RunConfig& started, const RunConfig& now) {
-  const std::vector<std::string> before = started.IdentityLines();
-  const std::vector<std::string> after = now.IdentityLines();
-  std::string change;
-  for (size_t i = 0; i < before.size(); ++i) {
-    if (before[i] == after[i]) continue;
-    absl::StrAppend(&change, change.empty() ? "" : ", ", before[i], " -> ", after[i]);
-  }
-  return change;
-}
-
-// CheckSameRun, but for the keys of the schedule. ema_decay is one of them: a run that is told to
-// keep an average begins it with the weights that it resumes from. train.global_batch_size is none:
-// the data position and the recurrence memory are kept by lane.
-absl::Status CheckSameButSchedule(const RunConfig& started, const RunConfig& now) {
-  RunConfig rest = now;
-  rest.train.steps = started.train.steps;
-  rest.optimizer.learning_rate = started.optimizer.learning_rate;
-  rest.optimizer.min_learning_rate_ratio = started.optimizer.min_learning_rate_ratio;
-  rest.optimizer.warmup_steps = started.optimizer.warmup_steps;
-  rest.optimizer.decay = started.optimizer.decay;
-  rest.optimizer.decay_power = started.optimizer.decay_power;
-  rest.optimizer.drop_step = started.optimizer.drop_step;
-  rest.optimizer.drop_ratio = started.optimizer.drop_ratio;
-  rest.optimizer.decay_steps = started.optimizer.decay_steps;
-  rest.optimizer.ema_decay = started.optimizer.ema_decay;
-  return CheckSameRun(started, rest);
-}
-
-}  // namespace
 
 absl::Status CheckMayReplace(const RunConfig& started, const RunConfig& now,
                              const RunProgress& progress, bool is_schedule_allowed,

@@ -53,36 +53,6 @@ bool IsHardwareFault(cudaError_t status) {
 cudaStream_t StreamOf(StreamView stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t EventOf(EventView event) { return static_cast<cudaEvent_t>(event.handle); }
 
-}  // namespace
-
-std::string KernelName(const void* kernel) {
-  const char* mangled = nullptr;
-  // A GPU that has failed may not tell.
-  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || mangled == nullptr) {
-    cudaGetLastError();
-    return SymbolOf(kernel);
-  }
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> name(
-      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
-  return status == 0 ? name.get() : mangled;
-}
-
-void CheckCuda(int code, const char* what) {
-  const auto status = static_cast<cudaError_t>(code);
-  if (status == cudaSuccess) return;
-  std::string words = WordsOf(status);
-  DeviceError error = DeviceError::kOurMistake;
-  if (IsHardwareFault(status)) error = DeviceError::kHardware;
-  if (status == cudaErrorMemoryAllocation) {
-    error = DeviceError::kNoMemory;
-    absl::StrAppend(&words, ": ", FreeMemory());
-  }
-  EndAtDeviceError(error, what, words);
-}
-
-namespace {
-
 const char* NameOf(cudaGraphExecUpdateResult result) {
   switch (result) {
     case cudaGraphExecUpdateErrorTopologyChanged: return "cudaGraphExecUpdateErrorTopologyChanged";
@@ -356,6 +326,32 @@ absl::Status DoesNotAnswer(int device, cudaError_t status) {
 }
 
 }  // namespace
+
+std::string KernelName(const void* kernel) {
+  const char* mangled = nullptr;
+  // A GPU that has failed may not tell.
+  if (cudaFuncGetName(&mangled, kernel) != cudaSuccess || mangled == nullptr) {
+    cudaGetLastError();
+    return SymbolOf(kernel);
+  }
+  int status = 0;
+  const std::unique_ptr<char, void (*)(void*)> name(
+      abi::__cxa_demangle(mangled, nullptr, nullptr, &status), std::free);
+  return status == 0 ? name.get() : mangled;
+}
+
+void CheckCuda(int code, const char* what) {
+  const auto status = static_cast<cudaError_t>(code);
+  if (status == cudaSuccess) return;
+  std::string words = WordsOf(status);
+  DeviceError error = DeviceError::kOurMistake;
+  if (IsHardwareFault(status)) error = DeviceError::kHardware;
+  if (status == cudaErrorMemoryAllocation) {
+    error = DeviceError::kNoMemory;
+    absl::StrAppend(&words, ": ", FreeMemory());
+  }
+  EndAtDeviceError(error, what, words);
+}
 
 bool HasDriver() { return DriverVersion() > 0; }
 
