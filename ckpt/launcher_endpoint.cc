@@ -44,7 +44,8 @@ absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std:
     ASSIGN_OR_RETURN(const int64_t silence_ms, GetMember<int64_t>(json, "silence_ms"));
     endpoint.silence_limit = absl::Milliseconds(silence_ms);
   }
-  if (endpoint.addresses.empty() || endpoint.port > 65535)
+  if (endpoint.addresses.empty() || endpoint.port < 1 || endpoint.port > 65535 ||
+      endpoint.silence_limit <= absl::ZeroDuration())
     return DataLoss("'", path, "' names no launcher");
   return endpoint;
 }

@@ -130,9 +130,10 @@ class TopicFile {
   }
 
   absl::Status ReadXml() {
-    for (size_t at = 0; (at = text_.find("<topic ", at)) != std::string::npos;) {
-      const uint64_t line =
-          1 + static_cast<uint64_t>(std::count(text_.begin(), text_.begin() + at, '\n'));
+    uint64_t line = 1;
+    for (size_t at = 0, counted = 0; (at = text_.find("<topic ", at)) != std::string::npos;) {
+      line += static_cast<uint64_t>(std::count(&text_[counted], &text_[at], '\n'));
+      counted = at;
       RETURN_IF_ERROR(Annotate(ReadTopic(at, line), absl::StrCat(path_, ":", line)));
     }
     if (!topics_.empty()) return absl::OkStatus();
@@ -178,9 +179,9 @@ bool BeginsTag(absl::string_view text) {
 
 std::string WithoutTags(absl::string_view text) {
   std::string plain;
-  for (size_t at = 0; at < text.size(); ++at) {
-    const size_t close = text[at] == '<' ? text.find('>', at) : absl::string_view::npos;
-    const bool is_tag = close != absl::string_view::npos && BeginsTag(text.substr(at));
+  for (size_t at = 0, close = text.find('>'); at < text.size(); ++at) {
+    if (close < at) close = text.find('>', at);
+    const bool is_tag = text[at] == '<' && close != text.npos && BeginsTag(text.substr(at));
     plain.push_back(is_tag ? ' ' : text[at]);
     if (is_tag) at = close;
   }

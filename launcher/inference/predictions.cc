@@ -78,9 +78,9 @@ class LineParser {
   absl::StatusOr<Prediction> Parse() {
     Prediction prediction;
     const auto number = line_.find("example");
-    if (number == line_.end() || !number->is_number_unsigned() || *number == 0)
-      return DataLoss("there is no number 'example' from 1");
-    prediction.number = number->get<int64_t>();
+    if (number != line_.end() && Holds<int64_t>(*number))
+      prediction.number = number->get<int64_t>();
+    if (prediction.number < 1) return DataLoss("there is no number 'example' from 1");
     if (line_.contains("id")) {
       ASSIGN_OR_RETURN(prediction.id, Text(line_["id"], "id"));
     }

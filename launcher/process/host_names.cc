@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -42,9 +43,11 @@ std::string NetworkOf(const ifaddrs& one) {
                       __builtin_popcount(mask));
 }
 
+constexpr int64_t kMostRanks = 1 << 20;
+
 absl::StatusOr<int64_t> ParseSlots(absl::string_view text) {
   int64_t slots = 0;
-  if (absl::SimpleAtoi(text, &slots) && slots >= 1 && slots <= 1 << 20) return slots;
+  if (absl::SimpleAtoi(text, &slots) && slots >= 1 && slots <= kMostRanks) return slots;
   return InvalidArgument("'", text, "' is not a number of ranks");
 }
 
@@ -114,13 +117,14 @@ absl::StatusOr<std::vector<HostSlots>> ParseLine(absl::string_view line) {
   return hosts;
 }
 
-void Add(const HostSlots& host, std::vector<HostSlots>& hosts) {
-  const auto same = std::ranges::find(hosts, host.name, &HostSlots::name);
-  if (same == hosts.end()) {
-    hosts.push_back(host);
-  } else {
-    same->slots += host.slots;
+// A line for each item; commas inside brackets are theirs.
+std::string AsLines(std::string list) {
+  bool is_inside = false;
+  for (char& c : list) {
+    if (c == '[' || c == ']') is_inside = c == '[';
+    if (c == ',' && !is_inside) c = '\n';
   }
+  return list;
 }
 
 }  // namespace
@@ -164,29 +168,28 @@ bool IsThisHost(const std::string& name) {
 }
 
 absl::StatusOr<std::vector<HostSlots>> ReadHosts(const std::string& list_or_file) {
-  std::vector<HostSlots> hosts;
-  if (IsFile(list_or_file)) {
-    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(list_or_file, kMaxSettingsBytes));
-    int64_t number = 0;
-    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
-      const absl::StatusOr<std::vector<HostSlots>> parsed = ParseLine(line);
-      RETURN_IF_ERROR(Annotate(parsed.status(), absl::StrCat(list_or_file, ":", ++number)));
-      for (const HostSlots& host : *parsed) Add(host, hosts);
-    }
-    if (hosts.empty()) return InvalidArgument("--hosts: '", list_or_file, "' names no host");
-  } else {
-    std::string list = list_or_file;
-    bool is_inside = false;  // of brackets, whose commas are theirs
-    for (char& c : list) {
-      if (c == '[' || c == ']') is_inside = c == '[';
-      if (c == ',' && !is_inside) c = '\n';
-    }
-    for (const absl::string_view item : absl::StrSplit(list, '\n')) {
-      const absl::StatusOr<std::vector<HostSlots>> parsed = ParseItem(item);
-      RETURN_IF_ERROR(Annotate(parsed.status(), "--hosts is no file, nor a list such as a:2,b:2"));
-      for (const HostSlots& host : *parsed) Add(host, hosts);
-    }
+  const bool is_file = IsFile(list_or_file);
+  std::string text = AsLines(list_or_file);
+  if (is_file) {
+    ASSIGN_OR_RETURN(text, ReadWholeFile(list_or_file, kMaxSettingsBytes));
   }
+  std::vector<HostSlots> hosts;
+  std::unordered_map<std::string, size_t> places;
+  int64_t number = 0, ranks = 0;
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+    const auto parsed = is_file ? ParseLine(line) : ParseItem(line);
+    RETURN_IF_ERROR(
+        Annotate(parsed.status(), is_file ? absl::StrCat(list_or_file, ":", ++number)
+                                          : "--hosts is no file, nor a list such as a:2,b:2"));
+    for (const HostSlots& host : *parsed) {
+      const auto [place, is_new] = places.emplace(host.name, hosts.size());
+      if (is_new) hosts.push_back({host.name, 0});
+      hosts[place->second].slots += host.slots;
+      ranks += host.slots;
+    }
+    if (ranks > kMostRanks) return InvalidArgument("--hosts: more than ", kMostRanks, " ranks");
+  }
+  if (hosts.empty()) return InvalidArgument("--hosts: '", list_or_file, "' names no host");
   for (const HostSlots& host : hosts) {
     if (hosts.size() == 1 || (host.name != "localhost" && !absl::StartsWith(host.name, "127.")))
       continue;

@@ -140,6 +140,8 @@ TEST_F(PredictionsTest, WhatCannotBeReadIsRefusedWithItsLine) {
   ExpectRefused(good + "{\"example\":", "bad:2: not valid JSON");
   ExpectRefused(good + "[1]", "bad:2: not a JSON object");
   ExpectRefused(good + "{\"label\":0}", "bad:2: there is no number 'example' from 1");
+  ExpectRefused(good + "{\"example\":18446744073709551615,\"score\":1}",
+                "bad:2: there is no number 'example' from 1");
   ExpectRefused(good + "{\"example\":2,\"label\":0}", "bad:2: none of the fields");
   ExpectRefused(good + "{\"example\":2,\"score\":\"a\"}", "bad:2: 'score' is not a finite number");
   ExpectRefused(good + "{\"example\":2,\"answers\":[{\"text\":\"a\"}]}",

@@ -31,8 +31,8 @@ TEST(HostNamesTest, ListsAndHostfilesOfMpirun) {
   std::ofstream(file) << "# nobody\n";
   EXPECT_FALSE(ReadHosts(file).ok());
   // A word that ssh would take for an option, and a name that means another machine everywhere.
-  for (const char* bad :
-       {"a:0", "a:x", "a,,b", "-oProxyCommand=x", "fe80::1", "localhost,b", "127.0.0.1:2,b"})
+  for (const char* bad : {"a:0", "a:x", "a,,b", "-oProxyCommand=x", "fe80::1", "localhost,b",
+                          "127.0.0.1:2,b", "a:1048576,b", "a:1048577"})
     EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << bad;
   EXPECT_TRUE(ReadHosts("localhost:2").ok());
 }
@@ -48,10 +48,14 @@ TEST(HostNamesTest, BracketsAreExpandedAsSlurmDoes) {
   const TemporaryDirectory folder;
   const std::string file = folder.path() + "/hosts";
   std::ofstream(file) << "n[1-2] slots=3\nn2:1\n";
+  const std::string more = folder.path() + "/more";  // once, all memory and hours
+  std::ofstream all(more);
+  for (int i = 0; i < 9999; ++i) all << "n" << i << "x[1-16384]\n";
+  all.close();
   EXPECT_EQ(Text(*ReadHosts(file)), "n1:3 n2:4 ");
   for (const char* bad :
        {"n[1-2", "n1-2]", "n[]", "n[2-1]", "n[1-2-3]", "n[a-b]", "n[1,,2]", "n[1-9999999]",
-        "n[1-999][1-999]", "n[[1]]", "-n[1]", "n[+1]", "n[1]:0", many.c_str()})
+        "n[1-999][1-999]", "n[[1]]", "-n[1]", "n[+1]", "n[1]:0", many.c_str(), more.c_str()})
     EXPECT_TRUE(absl::IsInvalidArgument(ReadHosts(bad).status())) << std::string(bad, 0, 40);
 }
 
