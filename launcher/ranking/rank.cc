@@ -18,7 +18,6 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/counted.h"
-#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
@@ -31,14 +30,12 @@
 #include "launcher/inference/text_model.h"
 #include "launcher/process/command_line.h"
 #include "launcher/process/new_files.h"
+#include "launcher/ranking/ranker_file.h"
 #include "launcher/run/saved_step.h"
 
 namespace anyorder::launcher {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
-constexpr char kFormat[] = "anyorder kernel ranker 1";
 constexpr char kEnglish[] = "english";
 constexpr char kNone[] = "none";
 constexpr int64_t kLeastFolds = 3;  // to learn from, to stop by, to rank
@@ -189,57 +186,6 @@ absl::StatusOr<StopWords> ReadStopWords(const std::string& choice) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(choice, kMaxTableBytes));
   return StopWords(std::vector<std::string>(
       absl::StrSplit(text, absl::ByAnyChar(" \t\r\n"), absl::SkipEmpty())));
-}
-
-// A trained ranker as a file (README.md has its fields), with all that its features depend on.
-struct SavedRanker {
-  TrainedRanker trained;
-  std::string network;     // state digest of the checkpoint (ckpt::Checkpoint::StateDigest)
-  int64_t max_length = 0;  // slots
-  StopWords stop_words;
-};
-
-std::string SerializeRanker(const SavedRanker& ranker) {
-  std::vector<std::string> words(ranker.stop_words.words().begin(),
-                                 ranker.stop_words.words().end());
-  std::sort(words.begin(), words.end());
-  const Json file = {{"format", kFormat},
-                     {"weights", ranker.trained.ranker.weights},
-                     {"bias", ranker.trained.ranker.bias},
-                     {"step", ranker.trained.step},
-                     {"validation_loss", ranker.trained.validation_loss},
-                     {"network", ranker.network},
-                     {"max_length", ranker.max_length},
-                     {"stop_words", words}};
-  return DumpJson(file) + "\n";
-}
-
-// DataLoss, naming the path, for a file that SerializeRanker did not make.
-absl::StatusOr<SavedRanker> ReadRanker(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
-  const auto file = TryParseJson<Json>(text);
-  SavedRanker ranker;
-  std::string format;
-  uint64_t max_length = 0;
-  std::vector<double> weights;
-  std::vector<std::string> stop_words;
-  MemberReader read(file);
-  read("format", format);
-  read("weights", weights);
-  read("bias", ranker.trained.ranker.bias);
-  read("network", ranker.network);
-  read("max_length", max_length);
-  read("stop_words", stop_words);
-  ranker.max_length = static_cast<int64_t>(max_length);
-  if (!read.bad().empty() || format != kFormat || weights.size() != kNumKernels ||
-      ranker.max_length <= 0) {
-    return DataLoss("'", path,
-                    "' is no ranker of this version; make one with `anyorder rank "
-                    "--qrels FILE --save RANKER`");
-  }
-  std::copy(weights.begin(), weights.end(), ranker.trained.ranker.weights.begin());
-  ranker.stop_words = StopWords(stop_words);
-  return ranker;
 }
 
 using Scores = std::vector<std::vector<double>>;  // of each topic's documents

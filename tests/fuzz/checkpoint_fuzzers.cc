@@ -18,6 +18,7 @@
 #include "ckpt/safetensors.h"
 #include "core/base/crc32c.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tests/testing/frame.h"
 
 namespace anyorder::fuzz {
 namespace {
@@ -158,15 +159,6 @@ void UseSafetensors(absl::string_view text) {
 
 // A socket's buffer takes this much without a reader.
 constexpr size_t kMaxSent = 64 << 10;
-
-std::string Frame(absl::string_view body) {
-  std::string frame = "AOCK";
-  for (const uint32_t word : {static_cast<uint32_t>(body.size()),
-                              Crc32c(body.data(), static_cast<int64_t>(body.size()))}) {
-    frame.append(reinterpret_cast<const char*>(&word), 4);
-  }
-  return absl::StrCat(frame, body);
-}
 
 // Receives `sent` as the service would, to its end or the first error; returns the number of
 // messages.

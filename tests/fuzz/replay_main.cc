@@ -1,4 +1,5 @@
-// Runs fuzz targets without libFuzzer: their seeds, regression inputs, and seeded mutants of both.
+// Runs fuzz targets without libFuzzer: their seeds, deep and long ones made of them, regression
+// inputs, and seeded mutants.
 //
 //   fuzz_replay NAME REGRESSIONS-FOLDER MUTANTS     plain replay; CTest runs this
 //   fuzz_replay NAME --write-seeds FOLDER           the seeds as files, for libFuzzer
@@ -70,11 +71,47 @@ std::string Mutate(std::string text, std::mt19937_64& random) {
   return text;
 }
 
+// As long as inputs get; run.sh has libFuzzer make them so long.
+constexpr size_t kLongBytes = 1 << 20;
+
+std::string Repeated(absl::string_view unit, size_t bytes = kLongBytes) {
+  std::string text;
+  while (text.size() < bytes) absl::StrAppend(&text, unit);
+  return text;
+}
+
+// Deep and long inputs, which mutation does not make of small seeds: what opens and never closes,
+// and what some parser may look at again for each byte. And each seed with its first number deep or
+// long, long in its middle, and many times over.
+std::vector<std::string> Stretched(const std::vector<std::string>& seeds) {
+  std::vector<std::string> inputs;
+  for (const char* unit :
+       {"[", "{\"a\":", "a=[", "a.", "[a.", "a={b=", "<",  "<a",  "a",    "9",
+        "-", "\n",      "\"",  "\\", ",",   "\t",    "a ", "a\n", "\xff", "\xe2\x80"})
+    inputs.push_back(Repeated(unit));
+  for (const std::string& seed : seeds) {
+    if (seed.empty()) continue;
+    const size_t begin = std::min(seed.find_first_of("0123456789"), seed.size());
+    const size_t end = std::min(seed.find_first_not_of("0123456789", begin), seed.size());
+    for (const char* unit : {"[", "{\"a\":", "9"}) {
+      inputs.push_back(seed);
+      inputs.back().replace(begin, end - begin, Repeated(unit, kLongBytes / 8));
+    }
+    inputs.push_back(seed);
+    inputs.back().insert(seed.size() / 2, Repeated("a"));
+    inputs.push_back(Repeated(absl::StrCat(seed, "\n")));
+  }
+  return inputs;
+}
+
 int WriteSeeds(const FuzzTarget& target, const std::filesystem::path& folder) {
   std::filesystem::create_directories(folder);
+  const std::vector<std::string> seeds = target.seeds();
   int number = 0;
-  for (const std::string& seed : target.seeds())
-    std::ofstream(folder / absl::StrCat("seed-", number++), std::ios::binary) << seed;
+  for (const auto& inputs : {seeds, Stretched(seeds)}) {
+    for (const std::string& input : inputs)
+      std::ofstream(folder / absl::StrCat("seed-", number++), std::ios::binary) << input;
+  }
   return 0;
 }
 
@@ -88,7 +125,8 @@ int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants)
   g_kept_path = absl::StrCat("crash-replay-", getpid());
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
     std::signal(signal, KeepCurrent);
-  for (const std::string& input : inputs) RunOne(target, input);
+  for (const auto& all : {inputs, Stretched(target.seeds())})
+    for (const std::string& input : all) RunOne(target, input);
   std::mt19937_64 random(20241123);
   for (int i = 0; i < num_mutants; ++i)
     RunOne(target, Mutate(inputs[random() % inputs.size()], random));

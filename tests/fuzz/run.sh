@@ -50,15 +50,18 @@ for target in "${targets[@]}"; do
   "$build/bin/fuzz_replay" "$target" --write-seeds "$corpus"
   status=0
   "$build/bin/${target}_fuzzer" "$corpus" $(ls -d "$root/tests/fuzz/regressions/$target" 2>/dev/null || true) \
-    -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -artifact_prefix="$crashes/" \
-    >"$build/logs/$target.log" 2>&1 || status=$?
-  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/logs/$target.log")
+    -max_len=$((1 << 20)) -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -artifact_prefix="$crashes/" >"$build/logs/last-$target.log" 2>&1 || status=$?
+  cat "$build/logs/last-$target.log" >>"$build/logs/$target.log"
+  executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/logs/last-$target.log")
   if [ $status -eq 0 ]; then
-    echo "$target: ${executions:-?} executions in $seconds s, nothing found"
+    said="$target: ${executions:-?} executions in $seconds s, nothing found"
   else
     found=1
-    kept=$(sed -n 's/.*Test unit written to //p' "$build/logs/$target.log" | tail -n 1)
-    echo "$target: CRASH after ${executions:-?} executions; input kept as ${kept:-(none)}; report in $build/logs/$target.log"
+    kept=$(sed -n 's/.*Test unit written to //p' "$build/logs/last-$target.log" | tail -n 1)
+    said="$target: CRASH after ${executions:-?} executions; input kept as ${kept:-(none)}; report in $build/logs/last-$target.log"
   fi
+  echo "$said"
+  echo "$(date -u +%FT%TZ) $(git -C "$root" rev-parse --short HEAD 2>/dev/null || true) $said" >>"$build/logs/runs.txt"
 done
 exit $found

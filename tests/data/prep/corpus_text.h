@@ -16,6 +16,7 @@
 #include "data/prep/byte_source.h"
 #include "data/prep/prep.h"
 #include "data/prep/tokenizer.h"
+#include "tests/data/prep/stored_forms.h"
 #include "tests/testing/temporary_directory.h"
 
 namespace anyorder::data {
@@ -35,10 +36,6 @@ std::string AsTxt(const std::vector<TestDocument>& documents);
 std::string AsJsonl(const std::vector<TestDocument>& documents);
 // A header, id and text, and a row of quoted cells a document.
 std::string AsTable(const std::vector<TestDocument>& documents, char separator);
-// Valid UTF-8 in UTF-16, with a byte-order mark if `has_mark`.
-std::string AsUtf16(const std::string& text, bool is_big, bool has_mark);
-std::string Gzip(const std::string& bytes);
-std::string Zstd(const std::string& bytes);
 
 // Hands out `text`, which it borrows, in small portions, as a slow disk or a decompressor may.
 class PortionSource final : public ByteSource {

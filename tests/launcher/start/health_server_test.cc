@@ -24,10 +24,10 @@
 
 #include "ckpt/health_relay.h"
 #include "ckpt/rank_link.h"
-#include "core/base/crc32c.h"
 #include "core/base/file_system.h"
 #include "core/base/monotonic_clock.h"
 #include "tests/launcher/accept_faults.h"
+#include "tests/testing/frame.h"
 #include "tests/testing/patience.h"
 #include "tests/testing/temporary_directory.h"
 
@@ -35,14 +35,6 @@ namespace anyorder::launcher {
 namespace {
 
 using ::testing::HasSubstr;
-
-std::string Frame(const std::string& body, size_t claimed) {
-  const uint32_t words[] = {static_cast<uint32_t>(claimed),
-                            Crc32c(body.data(), static_cast<int64_t>(body.size()))};
-  std::string frame = "AOCK" + std::string(sizeof words, 0);
-  std::memcpy(frame.data() + 4, words, sizeof words);
-  return frame + body;
-}
 
 // A rank: a page, a link, and what it was told when it had to end.
 class Rank {
