@@ -6,6 +6,7 @@
 #include <cmath>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 
@@ -198,7 +199,7 @@ class DocumentReader {
   DocumentReader(const std::unordered_set<std::string>& wanted, TrecDocuments* documents)
       : wanted_(wanted), documents_(*documents) {}
 
-  absl::Status Take(const std::string& line) {
+  absl::Status Take(absl::string_view line) {
     if (is_trec_) return TakeTrecLine(line);
     const absl::string_view bare = absl::StripAsciiWhitespace(line);
     if (bare.empty()) return absl::OkStatus();
@@ -218,7 +219,7 @@ class DocumentReader {
   }
 
  private:
-  absl::Status TakeJson(const std::string& line) {
+  absl::Status TakeJson(absl::string_view line) {
     const Json object = TryParseJson(line);
     if (object.is_discarded()) return DataLoss(WhyNoJsonObject(line), "; fix the line");
     std::string id, text;
@@ -230,7 +231,7 @@ class DocumentReader {
     return Add(id, std::move(text));
   }
 
-  absl::Status TakeTrecLine(const std::string& line) {
+  absl::Status TakeTrecLine(absl::string_view line) {
     if (record_.empty()) {
       const absl::string_view bare = absl::StripAsciiWhitespace(line);
       if (bare.empty()) return absl::OkStatus();
@@ -317,11 +318,11 @@ absl::Status ReadTrecDocuments(const std::string& path,
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) return ErrnoStatus("open", path);
   DocumentReader reader(wanted, documents);
-  std::string line(kMaxTableBytes, '\0');
+  const auto line = std::make_unique_for_overwrite<char[]>(kMaxTableBytes);
   uint64_t number = 1;
-  for (; file.getline(line.data(), kMaxTableBytes); ++number) {
+  for (; file.getline(line.get(), kMaxTableBytes); ++number) {
     const auto bytes = static_cast<size_t>(file.gcount()) - (file.eof() ? 0 : 1);
-    RETURN_IF_ERROR(Annotate(reader.Take(line.substr(0, bytes)), absl::StrCat(path, ":", number)));
+    RETURN_IF_ERROR(Annotate(reader.Take({line.get(), bytes}), absl::StrCat(path, ":", number)));
   }
   if (file.bad()) return ErrnoStatus("read", path, errno == 0 ? EIO : errno);
   if (!file.eof())

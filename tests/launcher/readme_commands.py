@@ -255,7 +255,7 @@ WALKS = [
     ("classes", "launcher/inference/README.md", "runs/topics", {"runs/topics": "classifier/topics"}, None),
     ("blanks", "launcher/texts/README.md", "anyorder fill", {"runs/xlnet": "own text/run"}, "runs/llada"),
     ("drawn", "launcher/show/README.md", "--trace-text", {"runs/a": "own text/run"}, None),
-    ("judged", "launcher/likelihood/README.md", "runs/gpt", {"runs/gpt": "conversations/llama", "texts.jsonl": "drawn/texts.jsonl"},
+    ("judged", "launcher/likelihood/README.md", "runs/gpt", {"runs/gpt": "conversations/llama", "texts.jsonl": "own text/texts.jsonl"},
      "runs/llada"),
 ]
 
