@@ -60,9 +60,10 @@ const launcher::HttpServer& Server() {
     auto& queue = *new launcher::RequestQueue(service, {});
     const launcher::HttpOptions options{
         .address = {"127.0.0.1", 0},
-        .token = kToken,
-        .origins = {"https://app.example"},
-        .public_address = ValueOrDie(launcher::ParseWebAddress("https://models.example/llm")),
+        .guard = {.token = kToken,
+                  .origins = {"https://app.example"},
+                  .public_address =
+                      ValueOrDie(launcher::ParseWebAddress("https://models.example/llm"))},
         .limits = {.max_tokens = 50, .max_texts = 4}};
     return ValueOrDie(launcher::HttpServer::Start(options, service.facts(), queue)).release();
   }();
