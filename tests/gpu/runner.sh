@@ -33,11 +33,16 @@ end_leftovers() {
   done
 }
 
-# Ends the check that is under way, as when the script is ended.
+# Ends the check that is under way, as when the script is ended. Until they are killed, its processes
+# may start others, which the list does not have.
 end_check() {
   local pids
-  pids=$(marked "$mark")
-  [ -z "$pids" ] || kill -KILL $pids 2>/dev/null
+  for _ in {1..20}; do
+    pids=$(marked "$mark")
+    [ -n "$pids" ] || return 0
+    kill -KILL $pids 2>/dev/null
+    sleep 0.05
+  done
 }
 
 # run_limited NAME SECONDS LOG COMMAND...: its exit status; 124 or 137 if its time was up. A process
