@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct WriteTimes {
   double write_seconds = 0;
   double sync_seconds = 0;
 };
+
+// Directories of saves that were claimed, by generation, newest first.
+using OldSaves = std::multimap<int64_t, std::string, std::greater<>>;
 
 class CommitLog {
  public:
@@ -99,12 +103,17 @@ class CommitLog {
   // saves older than `generation`.
   absl::Status Retire(int keep_last, int64_t keep_every, int64_t generation);
 
-  // Commits the newest save of a dead attempt (< `attempt`) that all its nodes voted for, that no
-  // node gave up, and that is newer than every committed step: its service died between
-  // the last vote and the commit point. Every byte is compared first. Only with the lease in hand.
-  // Nothing if there is none; errors leave the save for the next start.
+  // Renames what dead attempts (< `attempt`) have voted for, and what they have not. Their services
+  // may only have been judged dead: from here on every path that they know leads nowhere, and what
+  // the votes say is final. Only with the lease in hand.
+  absl::StatusOr<OldSaves> ClaimOldSaves(int64_t attempt);
+
+  // Commits the newest of these saves that all its nodes voted for, that no node gave up, and that
+  // is newer than every committed step: its service died between the last vote and the commit
+  // point. Every byte is compared first. Nothing if there is none; errors leave the save for the
+  // next start.
   absl::StatusOr<std::optional<SaveIdentity>> RecoverVoted(
-      const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence);
+      const OldSaves& saves, const std::string& run_id, const std::function<absl::Status()>& fence);
 
   // Removes what dead attempts (< `attempt`) left half-made, and takes back the newest checkpoint
   // if one of them has retired it too late. Only with the lease in hand.

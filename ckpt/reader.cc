@@ -500,7 +500,8 @@ absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* 
   // and the rename must fail: that of a file in a way of its own.
   const std::string aside = QuarantineName(dir, generation);
   const absl::Status moved = fs->Rename(dir, aside);
-  if (!moved.ok() && fs->ListDirectory(aside).ok()) return AlreadyExists(moved.message());
+  if (!moved.ok() && !absl::IsNotFound(fs->OpenForRead(aside).status()))
+    return AlreadyExists(moved.message());
   return moved.ok() ? fs->SyncDirectory(ParentPath(dir)) : moved;
 }
 

@@ -1,7 +1,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,18 +23,6 @@
 namespace anyorder::ckpt {
 
 namespace {
-
-// Names of the saves of starts before `attempt` by generation, newest first.
-std::multimap<int64_t, std::string, std::greater<>> OldSaves(const std::vector<std::string>& names,
-                                                             int64_t attempt) {
-  std::multimap<int64_t, std::string, std::greater<>> saves;
-  for (const std::string& name : names) {
-    const std::optional<TemporarySave> save = ParseTemporaryName(name);
-    if (save && save->generation < attempt * kGenerationsPerAttempt && save->attempt <= attempt)
-      saves.emplace(save->generation, name);
-  }
-  return saves;
-}
 
 // Of a step that is read whole before the service listens: one line each few seconds while bytes
 // come, by which the launcher sees that waiting is worth it. Thread-safe.
@@ -82,21 +69,6 @@ absl::Status AwaitLeaseOfNode0(const ServiceOptions& o) {
       return absl::OkStatus();
     RETURN_IF_ERROR(wait.Pause(undecided, /*ended=*/"", sleep));
   }
-}
-
-// Puts what dead starts have voted for, and what they have not, where their services, which may
-// live after all, cannot commit it. Whether there is any of it.
-absl::StatusOr<bool> ClaimOldSaves(const ServiceOptions& o) {
-  const std::string parent = CheckpointsPath(o.run_dir);
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, o.fs->ListDirectory(parent));
-  const auto saves = OldSaves(names, o.attempt);
-  for (const auto& [generation, name] : saves) {
-    const std::string claimed = ClaimedName(ParseTemporaryName(name)->step, generation, o.attempt);
-    if (name == claimed) continue;
-    const absl::Status moved = o.fs->Rename(JoinPath(parent, name), JoinPath(parent, claimed));
-    if (!absl::IsNotFound(moved) && !absl::IsAlreadyExists(moved)) RETURN_IF_ERROR(moved);
-  }
-  return !saves.empty();
 }
 
 // If an earlier start's service still runs on this machine but its trainers are gone, asks it to
@@ -147,25 +119,33 @@ absl::StatusOr<Manifest> CommitLog::ReadVoted(const std::string& directory,
   return MergeVotesOf(vote.id, votes);
 }
 
-absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
-    const std::string& run_id, int64_t attempt, const std::function<absl::Status()>& fence) {
+absl::StatusOr<OldSaves> CommitLog::ClaimOldSaves(int64_t attempt) {
   const std::string parent = CheckpointsPath(run_dir_);
   ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_->ListDirectory(parent));
-  const auto saves = OldSaves(names, attempt);
-  if (saves.empty()) return std::nullopt;
-  ASSIGN_OR_RETURN(const int64_t committed, NewestCommitted());
-  for (const auto& [generation, name] : saves) {
-    const int64_t step = ParseTemporaryName(name)->step;
-    if (step <= committed) continue;
-    // Its service may only have been judged dead: from here on every path it knows leads nowhere.
-    // Only then is what the votes say final.
-    const std::string claimed = JoinPath(parent, ClaimedName(step, generation, attempt));
+  OldSaves saves;
+  for (const std::string& name : names) {
+    const std::optional<TemporarySave> save = ParseTemporaryName(name);
+    if (!save || save->generation >= attempt * kGenerationsPerAttempt || save->attempt > attempt)
+      continue;
+    const std::string claimed =
+        JoinPath(parent, ClaimedName(save->step, save->generation, attempt));
     if (name != BaseName(claimed)) {
       const absl::Status moved = fs_->Rename(JoinPath(parent, name), claimed);
       // Its service has given it up or committed it; or has made the directory again, too late.
       if (absl::IsNotFound(moved) || absl::IsAlreadyExists(moved)) continue;
       RETURN_IF_ERROR(moved);
     }
+    saves.emplace(save->generation, claimed);
+  }
+  return saves;
+}
+
+absl::StatusOr<std::optional<SaveIdentity>> CommitLog::RecoverVoted(
+    const OldSaves& saves, const std::string& run_id, const std::function<absl::Status()>& fence) {
+  if (saves.empty()) return std::nullopt;
+  ASSIGN_OR_RETURN(const int64_t committed, NewestCommitted());
+  for (const auto& [generation, claimed] : saves) {
+    if (ParseTemporaryName(BaseName(claimed))->step <= committed) continue;
     const absl::StatusOr<Manifest> voted = ReadVoted(claimed, run_id, generation);
     // Whether the save is at fault, or a disk that cannot be read now.
     if (absl::IsAborted(voted.status()) || IsDamage(voted.status())) continue;
@@ -207,12 +187,11 @@ absl::StatusOr<std::unique_ptr<Lease>> TakeOrAwaitLease(const ServiceOptions& o)
 absl::Status TidyUpAfterDeadStarts(const ServiceOptions& o,
                                    const std::function<absl::Status()>& fence,
                                    CommitLog* commit_log, EventLog* event_log) {
-  const absl::StatusOr<bool> has_saves = ClaimOldSaves(o);
-  RETURN_IF_ERROR(Annotate(has_saves.status(),
+  const absl::StatusOr<OldSaves> saves = commit_log->ClaimOldSaves(o.attempt);
+  RETURN_IF_ERROR(Annotate(saves.status(),
                            "a save of an earlier start, which its service could still commit, "
                            "cannot be moved; mend the file system and start again"));
-  absl::StatusOr<std::optional<SaveIdentity>> recovered = std::nullopt;
-  if (*has_saves) recovered = commit_log->RecoverVoted(o.run_id, o.attempt, fence);
+  const auto recovered = commit_log->RecoverVoted(*saves, o.run_id, fence);
   if (recovered.ok() && recovered->has_value())
     event_log->Write({.id = **recovered, .state = SaveState::kRecovered}, 0);
   const absl::Status tidy =

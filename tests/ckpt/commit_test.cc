@@ -308,6 +308,9 @@ TEST(LateCallTest, AStepThatWasCommittedAgainIsNotSetAsideForTheOldOne) {
   ASSERT_TRUE(Save(&fs, 100, 1, /*attempt=*/2).ok());
   EXPECT_TRUE(absl::IsAlreadyExists(Quarantine(CheckpointPath(kRunDir, 100), damaged, &fs)));
   EXPECT_EQ(LoadNewest(&fs), 100);
+  // If that one is bad, too, it has a name of its own.
+  const int64_t later = StagedSave(100, 1, /*attempt=*/2).id().generation;
+  EXPECT_TRUE(Quarantine(CheckpointPath(kRunDir, 100), later, &fs).ok());
 }
 
 absl::Status Save(FileSystem* fs) {

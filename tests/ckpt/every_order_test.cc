@@ -146,7 +146,7 @@ class EveryOrderTest : public ::testing::Test {
   int64_t TakeOver(FileSystem* fs, int64_t attempt) {
     CommitLog log(fs, kRunDir, 1);
     const auto fence = [&] { return Fence(fs, attempt); };
-    const auto recovered = log.RecoverVoted("test", attempt, fence);
+    const auto recovered = Recover(log, attempt, fence);
     if (recovered.ok() && recovered->has_value()) Commits((*recovered)->step);
     if (recovered.ok()) log.RemoveLeftovers(attempt).IgnoreError();
     if (!fence().ok()) return -1;
@@ -203,7 +203,7 @@ class EveryOrderTest : public ::testing::Test {
     const auto lease = Lease::Acquire(files, kRunDir, Owner(9), kAnyLifetime, nullptr, &clock);
     if (!lease.ok()) return Annotate(lease.status(), "no start is possible");
     CommitLog log(files, kRunDir, 1);
-    const auto recovered = log.RecoverVoted("test", 9, NotFenced);
+    const auto recovered = Recover(log, 9);
     if (!recovered.ok()) return Annotate(recovered.status(), "recovery fails");
     if (const auto tidy = log.RemoveLeftovers(9); !tidy.ok()) return Annotate(tidy, "leftovers");
     const auto newest = FindNewestGood(kRunDir, false, files);

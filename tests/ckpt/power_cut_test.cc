@@ -206,10 +206,10 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
   ASSERT_TRUE(VoteOnNodes(&model, StagedSave(200, 3), 0, 3).ok());
   // Another run, and a start that is not later, do not recover it.
   CommitLog log(&model, kRunDir, 1);
-  EXPECT_FALSE(log.RecoverVoted("test", 1, NotFenced)->has_value());
-  EXPECT_FALSE(log.RecoverVoted("other", 2, NotFenced)->has_value());
-  EXPECT_TRUE(absl::IsAborted(
-      log.RecoverVoted("test", 2, [] { return absl::AbortedError("taken"); }).status()));
+  EXPECT_FALSE(Recover(log, 1)->has_value());
+  EXPECT_FALSE(Recover(log, 2, NotFenced, "other")->has_value());
+  EXPECT_TRUE(
+      absl::IsAborted(Recover(log, 2, [] { return absl::AbortedError("taken"); }).status()));
   ASSERT_TRUE(StartAgain(&model, 3).ok());
   EXPECT_EQ(LoadNewest(&model), 200);
 
@@ -236,7 +236,8 @@ TEST(RecoverVotedTest, TheNewestOfSeveralIsRecovered) {
   PrepareWithTwoCommits(&fs, 1);
   for (const int64_t step : {200, 400, 300})
     ASSERT_TRUE(VoteOnNodes(&fs, StagedSave(step, 1), 0, 1).ok());
-  EXPECT_EQ(CommitLog(&fs, kRunDir, 1).RecoverVoted("test", 2, NotFenced)->value().step, 400);
+  CommitLog log(&fs, kRunDir, 1);
+  EXPECT_EQ(Recover(log, 2)->value().step, 400);
   ASSERT_TRUE(StartAgain(&fs, 2).ok());
   EXPECT_EQ(LoadNewest(&fs), 400);
   EXPECT_TRUE(HalfMade(&fs).empty());
@@ -267,7 +268,7 @@ TEST(RecoverVotedTest, WhatALaterStartHasClaimedIsItsOwn) {
       JoinPath(CheckpointsPath(kRunDir), ClaimedName(200, save.id().generation, 3));
   ASSERT_TRUE(fs.Rename(TemporaryPath(kRunDir, save.id()), claimed).ok());
   CommitLog log(&fs, kRunDir, 1);
-  EXPECT_FALSE(log.RecoverVoted("test", 2, NotFenced)->has_value());
+  EXPECT_FALSE(Recover(log, 2)->has_value());
   ASSERT_TRUE(log.RemoveLeftovers(2).ok());
   ASSERT_TRUE(log.Retire(2, 0, StagedSave(300, 3, 2).id().generation).ok());
   EXPECT_TRUE(fs.ListDirectory(claimed).ok());
@@ -296,7 +297,7 @@ TEST(RecoverVotedTest, StrayFilesAndLinksAreNoObstacle) {
        {TrashName(9), RetiredName(10), TemporaryName(StagedSave(400, 1).id())})
     fs::create_directory_symlink(outside, parent + name);
   std::ofstream(parent + StepName(500)) << "junk";
-  const auto recovered = log.RecoverVoted("test", 2, NotFenced);
+  const auto recovered = Recover(log, 2);
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_TRUE(recovered->has_value());
   const absl::Status tidy = log.RemoveLeftovers(2);

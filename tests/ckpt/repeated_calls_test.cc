@@ -56,7 +56,7 @@ TEST_F(RepeatedCallsTest, ASaveIsCommittedRecoveredRetiredAndSetAside) {
   ASSERT_TRUE(log_.Retire(2, 0, StagedSave(150, 1).id().generation).ok());
   EXPECT_EQ(ListSteps(run_).value(), (std::vector<int64_t>{150, 100}));
   Save(200, 1, /*commits=*/false);
-  const auto recovered = log_.RecoverVoted("test", 2, NotFenced);
+  const auto recovered = Recover(log_, 2);
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_TRUE(recovered->has_value());
   Save(250, 2, /*commits=*/false);

@@ -62,9 +62,11 @@ TEST_F(SaveAssemblyTest, TwoGenerationsMayBeOpenAtOnce) {
   EXPECT_THAT(Decided(), ElementsAre("200", "300"));
 }
 
-TEST_F(SaveAssemblyTest, ARankThatLeftBeforeTheSaveBeganCountsToo) {
+TEST_F(SaveAssemblyTest, ARankThatLeavesBeforeItHasStagedEndsTheSave) {
+  for (const int rank : {0, 1}) ASSERT_TRUE(Begin(rank, 100).ok());
   assembly_.RankGone(1);
-  EXPECT_TRUE(Begin(0, 200).ok());
+  EXPECT_THAT(Decided(), ElementsAre("100: rank 1 disconnected before it had staged"));
+  EXPECT_TRUE(Begin(0, 200).ok());  // it had left before this one began
   EXPECT_THAT(Decided(), ElementsAre("200: rank 1 disconnected before it had staged"));
   EXPECT_THAT(Stage(0, 200), Fails(absl::IsFailedPrecondition, "rank 1 disconnected"));
   assembly_.RankCame(1);

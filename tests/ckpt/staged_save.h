@@ -136,10 +136,17 @@ inline std::vector<std::string> HalfMade(FileSystem* fs) {
   return found;
 }
 
+inline absl::StatusOr<std::optional<SaveIdentity>> Recover(
+    CommitLog& log, int64_t attempt, const std::function<absl::Status()>& fence = NotFenced,
+    const std::string& run_id = "test") {
+  ASSIGN_OR_RETURN(const OldSaves saves, log.ClaimOldSaves(attempt));
+  return log.RecoverVoted(saves, run_id, fence);
+}
+
 // What node 0's service does before it listens.
 inline absl::Status StartAgain(FileSystem* fs, int64_t attempt) {
   CommitLog log(fs, kRunDir, 1);
-  const auto recovered = log.RecoverVoted("test", attempt, NotFenced);
+  const auto recovered = Recover(log, attempt);
   return recovered.ok() ? log.RemoveLeftovers(attempt) : recovered.status();
 }
 

@@ -21,6 +21,7 @@
 #include "ckpt/layout.h"
 #include "ckpt/lease.h"
 #include "tests/ckpt/service_fixture.h"
+#include "tests/ckpt/staged_save.h"
 
 namespace anyorder::ckpt {
 namespace {
@@ -80,7 +81,7 @@ TEST_P(SleepingOwnerTest, WakesUpFencedAndNeitherCommitsNorDamages) {
   const auto lease =
       Lease::Acquire(FileSystem::Posix(), run_dir(), stranger, kLeaseLifetime).value();
   CommitLog log(FileSystem::Posix(), run_dir(), 1);
-  const auto recovered = log.RecoverVoted("test", 2, [&] { return lease->CheckHeld(); });
+  const auto recovered = Recover(log, 2, [&] { return lease->CheckHeld(); });
   ASSERT_TRUE(recovered.ok()) << recovered.status();
   EXPECT_EQ(recovered->has_value(), GetParam().is_voted);
   ASSERT_TRUE(log.RemoveLeftovers(2).ok());
