@@ -185,7 +185,8 @@ absl::StatusOr<Table> ReadTable(absl::string_view text, char separator,
 
 std::vector<std::string> TableSeeds() {
   return {std::string("\0", 1) + "id,text\n1,\"a, \"\"b\"\"\nc\"\n\n2,d\n",
-          "\1id\ttext\n1\t\"a\"\n", "\2a,b\nc,\"d\"\n", "\4id,text\n1,a \"b\n", "\0;;\n"};
+          "\1id\ttext\n1\t\"a\"\n", "\2a,b\nc,\"d\"\n", "\4id,text\n1,a \"b\n",
+          std::string("\0;;\n", 4)};
 }
 
 // What was taken is taken again when it is written with all cells in quotes.

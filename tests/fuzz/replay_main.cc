@@ -33,13 +33,18 @@ void KeepCurrent(int signal) {
   if (file != nullptr) {
     std::fwrite(g_current.data(), 1, g_current.size(), file);
     std::fclose(file);
-    std::fprintf(stderr, "input that crashes: %s\n", g_kept_path.c_str());
+    std::fprintf(stderr, "input that crashes or takes too long: %s\n", g_kept_path.c_str());
   }
   std::_Exit(128 + signal);
 }
 
+// No input may take long, however long it is; what takes half a second is given two minutes on a
+// machine that does other things.
+constexpr unsigned kSecondsAtMost = 120;
+
 void RunOne(const FuzzTarget& target, std::string input) {
   g_current = std::move(input);
+  ::alarm(kSecondsAtMost);
   target.run(g_current);
 }
 
@@ -97,6 +102,9 @@ std::vector<std::string> Stretched(const std::vector<std::string>& seeds) {
       inputs.push_back(seed);
       inputs.back().replace(begin, end - begin, Repeated(unit, kLongBytes / 8));
     }
+    // Some targets choose a format by the first byte.
+    for (const char* unit : {"[", "{\"a\":"})
+      inputs.push_back(seed.substr(0, 1) + Repeated(unit, kLongBytes / 8));
     inputs.push_back(seed);
     inputs.back().insert(seed.size() / 2, Repeated("a"));
     inputs.push_back(Repeated(absl::StrCat(seed, "\n")));
@@ -123,14 +131,16 @@ int Replay(const FuzzTarget& target, const std::string& folder, int num_mutants)
     inputs.push_back(ValueOrDie(ReadWholeFile(entry.path(), kMaxTextBytes)));
   }
   g_kept_path = absl::StrCat("crash-replay-", getpid());
-  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL})
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGALRM})
     std::signal(signal, KeepCurrent);
-  for (const auto& all : {inputs, Stretched(target.seeds())})
+  const std::vector<std::string> stretched = Stretched(target.seeds());
+  for (const auto& all : {inputs, stretched})
     for (const std::string& input : all) RunOne(target, input);
   std::mt19937_64 random(20241123);
   for (int i = 0; i < num_mutants; ++i)
     RunOne(target, Mutate(inputs[random() % inputs.size()], random));
-  std::printf("%zu inputs and %d mutants\n", inputs.size(), num_mutants);
+  std::printf("%zu inputs, %zu deep and long ones, and %d mutants\n", inputs.size(),
+              stretched.size(), num_mutants);
   return 0;
 }
 

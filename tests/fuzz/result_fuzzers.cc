@@ -176,6 +176,7 @@ void UseRanker(absl::string_view text) {
   const std::string written = launcher::SerializeRanker(*ranker);
   const auto again = launcher::ReadRanker(scratch.Store("again", written));
   ANYORDER_CHECK_OK(again.status());
+  ANYORDER_CHECK(launcher::SerializeRanker(*again) == written);
 }
 
 const bool registered[] = {
