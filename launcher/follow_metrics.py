@@ -3,7 +3,7 @@
 
    follow_metrics.py RUN (--wandb | --mlflow) [--project NAME] [--name NAME] [--once]
 
-Training needs neither: this reads RUN/metrics.jsonl, RUN/ledger.jsonl and RUN/config.toml, and may be started as soon as RUN is there or
+Training needs neither: this reads RUN/metrics.jsonl, RUN/ledger.jsonl, RUN/ledger.launcher.jsonl and RUN/config.toml, and may be started as soon as RUN is there or
 later, stopped at any time (Ctrl-C) and started again: RUN/.follow-wandb.json or RUN/.follow-mlflow.json knows what was sent, so that a
 line is sent once (a line that was being sent when this was killed with -9 may be sent twice). The run's ledger names the run there, so all
 starts appear as one run, whichever machine or user sends them.

@@ -153,6 +153,9 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
     // Without a wait for the writer of a pipe, which is refused.
     UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    // A regular file that another machine has a lease on (fcntl(2)): its end is waited for.
+    if (!fd.valid() && errno == EWOULDBLOCK)
+      fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat info {};
     const bool is_other = fd.valid() ? fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode)
                                      : errno == ENOTDIR || errno == ELOOP || errno == ENXIO;

@@ -67,8 +67,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(
       const std::string& path) = 0;
   virtual absl::Status MakeDirectory(const std::string& path) = 0;  // AlreadyExists if it is there
-  // Atomic. Replaces a file; fails on a directory that is not empty. OK also if NFS, for want of an
-  // answer, has asked twice, and `from` is gone because it is `to` already.
+  // Atomic. Replaces a file; fails on a directory that is not empty. OK also where NFS has sent the
+  // call twice because the first answer was lost: `from` is gone, and `to` is that file.
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   virtual absl::Status RemoveFile(const std::string& path) = 0;
   virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // must be empty

@@ -23,8 +23,7 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Open(const std::string& host, i
   addrinfo* found = nullptr;
   const std::string where = absl::StrCat("cannot listen at ", host, " port ", port, ": ");
   const int error = ::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
-  if (error != 0)
-    return Unavailable(where, ::gai_strerror(error), "; name an address of this machine");
+  if (error != 0) return Unavailable(where, ::gai_strerror(error));
   const absl::Cleanup is_used = [found] { ::freeaddrinfo(found); };
   const int is_reused = port != 0 ? 1 : 0, off = 0;
   for (const addrinfo* it = found; it != nullptr; it = it->ai_next) {
@@ -35,8 +34,7 @@ absl::StatusOr<ListeningSocket> ListeningSocket::Open(const std::string& host, i
     if (::bind(fd.get(), it->ai_addr, it->ai_addrlen) != 0) continue;
     if (::listen(fd.get(), SOMAXCONN) == 0) return ListeningSocket(std::move(fd));
   }
-  return Unavailable(where, std::strerror(errno),
-                     "; name another port, or an address of this machine");
+  return Unavailable(where, std::strerror(errno));
 }
 
 int ListeningSocket::port() const {

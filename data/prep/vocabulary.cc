@@ -117,7 +117,7 @@ Cleaning RecordedCleaning(const fs::path& path, const std::string& bytes, bool h
   nlohmann::json json;
   for (const char* file : {"import/tokenizer_config.json", "tokenizer_config.json"})
     if (!json.is_object())
-      json = TryParseJson(ReadFileInside(folder.string(), file, kMaxSettingsBytes).value_or(""));
+      json = TryParseJson(ReadFileInside(folder.string(), file, kMaxTableBytes).value_or(""));
   const auto is = [&](const char* name, bool value) {
     return has_xlnet_layout && FindMember(json, name) != nullptr && json[name] == value;
   };

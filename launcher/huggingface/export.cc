@@ -126,7 +126,7 @@ absl::StatusOr<std::string> ConfigText(const Export& work, const HfFamily& famil
     RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
     if (tokenizer != nullptr) RETURN_IF_ERROR(WriteTokenizerOfImport(work, *tokenizer));
     ASSIGN_OR_RETURN(const std::string original,
-                     ReadWholeFile(work.imported.config, kMaxSettingsBytes));
+                     ReadWholeFile(work.imported.config, kMaxTableBytes));
     ASSIGN_OR_RETURN(const HfConfig read, ParseHfConfig(original, work.imported.config));
     std::optional<DType> dtype = work.options.files.dtype;
     if (!dtype && !family.names().keeps_storage) dtype = work.dtype();
@@ -373,8 +373,7 @@ absl::Status WritePeft(const Export& work, const HfFamily& family) {
   const RunConfig& config = work.config;
   RETURN_IF_ERROR(CheckMetadataConfig(work.saved, config));
   if (work.imported.exists() && config.lora.Trains("transformer.segment_embedding.weight")) {
-    ASSIGN_OR_RETURN(const std::string text,
-                     ReadWholeFile(work.imported.config, kMaxSettingsBytes));
+    ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(work.imported.config, kMaxTableBytes));
     ASSIGN_OR_RETURN(const HfConfig base, ParseHfConfig(text, work.imported.config));
     if (base.model.num_segments < config.model.num_segments) {
       return FailedPrecondition("the run trains ", config.model.num_segments,

@@ -46,7 +46,7 @@ absl::StatusOr<const HfFamily*> FamilyOfExport(const std::string& run_dir,
                                                const RunConfig& config) {
   const ImportedRun imported = ImportOfExport(run_dir, config);
   if (!imported.exists()) return &FamilyOfRun(config);
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config, kMaxSettingsBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(imported.config, kMaxTableBytes));
   ASSIGN_OR_RETURN(const HfConfig original, ParseHfConfig(text, imported.config));
   return &VariantOfRun(*original.family, config);
 }

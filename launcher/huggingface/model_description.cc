@@ -110,7 +110,7 @@ bool IsModelDirectory(const std::string& directory) {
 absl::StatusOr<Json> DescribeModelDirectory(const std::string& directory, bool verify,
                                             bool with_tensors) {
   ASSIGN_OR_RETURN(const std::string text,
-                   ReadFileInside(directory, "config.json", kMaxSettingsBytes));
+                   ReadFileInside(directory, "config.json", kMaxTableBytes));
   const auto parsed = ParseJsonObject<Json>(text, "; export or fetch the model again");
   RETURN_IF_ERROR(Annotate(parsed.status(), JoinPath(directory, "config.json")));
   const Json& config = *parsed;

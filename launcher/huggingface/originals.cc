@@ -1,6 +1,7 @@
 #include "launcher/huggingface/originals.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,11 +21,13 @@ absl::Status KeepOriginals(const HfWeights& weights, const TensorTable& tensors,
                            const std::string& path) {
   ckpt::SafetensorsMetadata metadata = {{"format", "pt"}};
   std::vector<ckpt::SafetensorsEntry> kept;
+  std::unordered_map<std::string, const FileTensor*> named;
+  for (const FileTensor& tensor : tensors) named.emplace(tensor.name, &tensor);
   for (const ckpt::SafetensorsEntry& entry : weights.entries()) {
-    const auto tensor = std::ranges::find(tensors, entry.name, &FileTensor::name);
-    if (tensor == tensors.end()) continue;  // of a head that was left out
+    const auto found = named.find(entry.name);
+    if (found == named.end()) continue;  // of a head that was left out
     metadata[absl::StrCat(kTypePrefix, entry.name)] = std::string(Name(entry.dtype));
-    if (tensor->is_folded || !tensor->holds_ours()) kept.push_back(entry);
+    if (found->second->is_folded || !found->second->holds_ours()) kept.push_back(entry);
   }
   ASSIGN_OR_RETURN(ckpt::SafetensorsWriter writer,
                    ckpt::SafetensorsWriter::Create(path, kept, metadata));

@@ -26,7 +26,7 @@ class NewFile {
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
 
-  // They are in the file, which has another name yet, when this returns.
+  // Written when this returns, still under a temporary name.
   absl::Status Append(absl::string_view bytes);
   // Durable, with its name, when this returns. AlreadyExists if somebody made one meanwhile.
   absl::Status Publish();

@@ -46,7 +46,7 @@ std::string ImportedRun::WithoutVocabulary() const {
 
 std::string ImportedRun::source() const {
   const nlohmann::json json =
-      TryParseJson(ReadFileInside(directory, "config.json", kMaxSettingsBytes).value_or(""));
+      TryParseJson(ReadFileInside(directory, "config.json", kMaxTableBytes).value_or(""));
   std::string name;
   MemberReader{json}("_name_or_path", name);
   return name;
@@ -64,8 +64,8 @@ ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config) 
 }
 
 std::string ImportedRun::letter_case() const {
-  const nlohmann::json json = TryParseJson(
-      ReadFileInside(directory, "tokenizer_config.json", kMaxSettingsBytes).value_or(""));
+  const nlohmann::json json =
+      TryParseJson(ReadFileInside(directory, "tokenizer_config.json", kMaxTableBytes).value_or(""));
   const auto* const lowers = FindMember(json, "do_lower_case", &nlohmann::json::is_boolean);
   if (lowers == nullptr) return "";
   return lowers->get<bool>() ? "uncased" : "cased";

@@ -148,9 +148,12 @@ class QueueServer final : public HttpServer {
     if (socket_.size() >= sizeof(sockaddr_un::sun_path))
       return InvalidArgument(socket_, ": TMPDIR is too long for a socket's name; shorten it");
     directory_.emplace(std::move(directory));
-    ASSIGN_OR_RETURN(ListeningSocket listener, ListeningSocket::Open(address_.host, address_.port));
-    address_.port = listener.port();
-    proxy_.emplace(std::move(listener), socket_, options_.guard.public_address.path,
+    auto listener = ListeningSocket::Open(address_.host, address_.port);
+    if (!listener.ok())
+      return Unavailable(listener.status().message(),
+                         "; name another port, or an address of this machine");
+    address_.port = listener->port();
+    proxy_.emplace(*std::move(listener), socket_, options_.guard.public_address.path,
                    options_.max_connections, options_.connection);
     library_thread_ = std::thread([this] { RunLibrary(); });
     return absl::OkStatus();

@@ -63,7 +63,7 @@ absl::StatusOr<std::unique_ptr<HealthServer>> HealthServer::Start(
   absl::StatusOr<ListeningSocket> listener =
       ListeningSocket::Open(options.is_distributed ? "::" : "127.0.0.1", 0);
   if (!listener.ok() && options.is_distributed) listener = ListeningSocket::Open("0.0.0.0", 0);
-  RETURN_IF_ERROR(listener.status());
+  RETURN_IF_ERROR(Annotate(listener.status(), "for the reports of checkpoint services"));
   endpoint.port = listener->port();
   if (options.is_distributed) {
     for (const OwnAddress& own : OwnAddresses())
@@ -149,8 +149,8 @@ void HealthServer::Wait() const {
   ::poll(items.data(), items.size(), kTickMs);
 }
 
-// A service shows the token as soon as it is connected, so it is no stranger for long enough to be
-// pushed out, however many connect.
+// A service shows the token as soon as it is connected. One that is pushed out all the same calls
+// again (PROTOCOL.md, "Who is alive").
 void HealthServer::HearStrangers(absl::Time now) {
   for (int i = 0; i < kMaxAccepted; ++i) {
     UniqueFd fd = listener_.Accept();

@@ -40,7 +40,7 @@ struct HealthServerOptions {
 // one round. Thread-safe.
 //
 // Everybody may connect. Who has not shown the token is a stranger: only the newest 16 are kept,
-// one message of 4 KiB at most is read of each, and none is sent to them.
+// one message of 4 KiB at most is taken of each, and none is sent to them.
 class HealthServer {
  public:
   // Listens, and writes where into the run directory (ckpt/launcher_endpoint.h).

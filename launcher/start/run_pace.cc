@@ -16,6 +16,7 @@
 #include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/mutex.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/utc_time.h"
 #include "core/base/whole_file.h"
@@ -319,12 +320,15 @@ void PaceRecorder::State::Write(RunFacts facts) {
       metrics.Read([this] { last.reset(); },
                    [this](StepMetrics line, absl::string_view) { last = std::move(line); });
   facts.last = last;
-  const auto steps = ckpt::ListSteps(options.run_dir);
-  if (steps.ok() && !steps->empty()) {
-    facts.committed_step = steps->front();
+  for (const int64_t step : ckpt::ListSteps(options.run_dir).value_or(std::vector<int64_t>())) {
+    const std::string checkpoint = ckpt::CheckpointPath(options.run_dir, step);
     struct stat info {};
-    if (::stat(ckpt::CheckpointPath(options.run_dir, steps->front()).c_str(), &info) == 0)
-      facts.committed = absl::TimeFromTimespec(info.st_mtim);
+    if (!IsFile(JoinPath(checkpoint, ckpt::kManifestName)) ||
+        ::stat(checkpoint.c_str(), &info) != 0)
+      continue;
+    facts.committed_step = step;
+    facts.committed = absl::TimeFromTimespec(info.st_mtim);
+    break;
   }
   status.Update(ReplaceFile(RunDirectory(options.run_dir).prometheus, PrometheusText(facts)));
   if (!facts.paces.empty()) {

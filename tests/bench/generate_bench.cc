@@ -198,7 +198,11 @@ absl::StatusOr<Written> SearchGreedily(const Subject& subject,
   Written written{.passes = 1};
   written.seconds = SecondsOf([&] {
     std::vector<Prompt> texts;
-    for (const std::vector<int32_t>& prompt : prompts) texts.push_back({prompt, options.tokens});
+    // They differ, so that each is computed.
+    for (const std::vector<int32_t>& prompt : prompts) {
+      texts.push_back({prompt, options.tokens});
+      texts.back().tokens[0] += static_cast<int32_t>(texts.size());
+    }
     absl::StatusOr<std::unique_ptr<Decoder>> decoder = Decoder::Create(
         subject.model, kVocab, subject.weights, *subject.form, texts, *subject.backend);
     status = decoder.status();

@@ -428,7 +428,7 @@ def strangers(bench):
     """Another user connects to the launcher's port for as long as a run lasts: its launcher, which
     has few descriptors, keeps most of them and its memory, and the run ends in one start and in the
     state of one that nobody disturbed."""
-    settings = ["train.steps=1000", "checkpoint.every=100", "health.contact_timeout_seconds=8"]
+    settings = ["train.steps=1000", "checkpoint.every=100", "health.contact_timeout_seconds=20"]
     reference = bench.launch(settings, log=bench.directory / "reference.log")
     undisturbed, bench.run = bench.run, bench.directory / "disturbed"
     launch = bench.launch(settings, before=["prlimit", "--nofile=256:256"])

@@ -275,7 +275,8 @@ refused)
   status=0
   (trap '' XFSZ && ulimit -f 2 && exec "$anyorder" generate --run-dir "$work/reference" --input many.txt --output full.jsonl --max-len 8 --batch 4) 2>err || status=$?
   [ $status -eq 74 ] && [ ! -e full.jsonl ] || fail "a full disk: exit status $status, $(ls): $(cat err)"
-  expect_text "full.jsonl was not made; the lines that were done are in $(echo full.jsonl.partial-*)" err
+  partial=$(ls full.jsonl.partial-*) && [ -s "$partial" ] || fail "no lines were kept: $(ls)"
+  expect_text "full.jsonl was not made; the lines that were done are in $partial" err
   for objective in bert dae; do
     train $objective-tiny.toml $objective train.steps=1 sampling.reuse_len=32 sampling.num_predict=8
     refuses 65 "trained with $objective predicts masked tokens .* use a network trained with" --run-dir $objective --input prompts.txt --output x.jsonl

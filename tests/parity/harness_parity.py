@@ -268,6 +268,7 @@ def causal_faults(model, samples):
         checked[task] += 1
         if not is_right:
             yield f"{task}, document {row[1]}, request {row[2]}: {response!r}, but of the exported weights {text!r}"
+    yield from (f"nothing of {task} was compared" for task, number in checked.items() if not number and task != "drawn")
     print("  as numpy computes it:", ", ".join(f"{number} of {task}" for task, number in checked.items() if number))
 
 

@@ -153,6 +153,8 @@ def check_models(exported, folder, faults):
     if tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6):  # as convert_bin.py asks for
         run(sys.executable, PROGRAMS / "convert_bin.py", binary)
         ways.append(binary)
+    else:
+        print("not run: convert_bin.py needs torch 2.6 or newer, and this is", torch.__version__)
     for directory in ways:
         back = read_weights(returned(directory, folder, directory.name, {}))
         faults += [f"by way of {directory.name} {fault}" for fault in tensor_faults(whole, back)]

@@ -97,7 +97,7 @@ absl::string_view LineOf(absl::string_view text, int64_t number) {
 // The number of a line, from 1, with more dots than any has; 0 if there is none. toml++ makes a
 // table of each part of a dotted key, and destroys those in each other by recursion.
 int64_t LineOfLongKey(absl::string_view text) {
-  constexpr int kMostDots = 256;
+  constexpr int kMostDots = 4096;
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n');
   const auto found = std::find_if(lines.begin(), lines.end(), [](absl::string_view line) {
     return std::count(line.begin(), line.end(), '.') > kMostDots;

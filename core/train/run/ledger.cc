@@ -105,10 +105,10 @@ bool IsFragment(absl::string_view line) {
          kMaxDamagedSealBytes;
 }
 
-// Of a line that is damaged, and so ends in a seal: whether it is the end of a record and nothing
-// else, as NFS leaves it where the append of another machine has overwritten the beginning.
+// Of a line that is damaged: whether it is the end of a record and nothing else, as NFS leaves it
+// where the append of another machine has overwritten the beginning.
 bool LacksBegin(absl::string_view line) {
-  return Differences(line, kRecordBegin) > kMaxDamagedSealBytes &&
+  return absl::EndsWith(line, kSealEnd) && Differences(line, kRecordBegin) > kMaxDamagedSealBytes &&
          !absl::StrContains(line, kRecordBegin);
 }
 

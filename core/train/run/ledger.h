@@ -1,5 +1,5 @@
-// run-dir/ledger.jsonl: what happened to a run, appended and synced record by record, never
-// rewritten (FORMAT.md).
+// run-dir/ledger.jsonl, and the launcher's own ledger.launcher.jsonl: what happened to a run,
+// appended and synced record by record, never rewritten (FORMAT.md).
 //
 // From it follow the run's name, the number of starts, whether a checkpoint ever existed, and which
 // steps each start trained: a step that two starts list was lost in a crash and trained again with

@@ -56,7 +56,7 @@ TEST(ListeningSocketTest, PausesWithoutDescriptors) {
 TEST(ListeningSocketTest, SaysWhereItCannotListen) {
   const ListeningSocket taken = ListeningSocket::Open("127.0.0.1", 0).value();
   EXPECT_THAT(ListeningSocket::Open("127.0.0.1", taken.port()).status().message(),
-              testing::HasSubstr("Address already in use; name another port"));
+              testing::HasSubstr("Address already in use"));
   EXPECT_THAT(ListeningSocket::Open("no.host.invalid", 1).status().message(),
               testing::HasSubstr("cannot listen at no.host.invalid port 1: "));
 }

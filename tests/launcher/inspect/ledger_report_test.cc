@@ -166,7 +166,6 @@ TEST(SampleAudit, NamesEachProblem) {
   }
 }
 
-// Without a plan only what was done again is compared.
 // A start that found the ledger gone says so; the steps before it are one problem, not one each.
 TEST(SampleAudit, ProvesNothingOfWhatALostLedgerHeld) {
   const AuditedRun run;
@@ -181,6 +180,7 @@ TEST(SampleAudit, ProvesNothingOfWhatALostLedgerHeld) {
   EXPECT_THAT(problems, testing::Not(testing::HasSubstr("no start of the ledger")));
 }
 
+// Without a plan only what was done again is compared.
 TEST(SampleAudit, FindsOtherSamplesTheSecondTimeWithoutADataset) {
   const KilledRun run(5);
   run.Step(5, 2, 3830, "00000000deadbeef");
