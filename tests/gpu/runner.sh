@@ -33,8 +33,8 @@ end_leftovers() {
   done
 }
 
-# Ends the check that is under way, as when the script is ended. Until they are killed, its processes
-# may start others, which the list does not have.
+# Ends the check that is under way, as when the script is ended. Until they are killed, its
+# processes may start others, which the list does not have.
 end_check() {
   local pids
   for _ in {1..20}; do
