@@ -13,11 +13,8 @@
 namespace anyorder::launcher {
 namespace {
 
-using data::InvalidUtf8;
-using data::LetterCase;
 using data::PrepOptions;
 using data::PrepPart;
-using data::VocabType;
 
 // "2/5" into `prep`; what is wrong with it otherwise.
 std::string ParseSlice(const std::string& text, PrepOptions& prep) {
@@ -60,10 +57,9 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
            "--tokenizer: the ids of the vocabulary, special and reserved ones included",
            data::kMinVocabSize, data::kMaxVocabSize)
       ->excludes(vocab);
-  AddChoice(
-      &app, "--vocab-type", line.vocab_type, {"piece", "word", "char"},
-      "tokens: SentencePiece pieces, words between spaces, or characters, the latter two most "
-      "frequent first")
+  AddEnum(&app, "--vocab-type", prep.vocabulary.type,
+          "tokens: SentencePiece pieces, words between spaces, or characters, the latter two most "
+          "frequent first")
       ->excludes(vocab);
   AddCount(&app, "--min-count", prep.vocabulary.min_count,
            "leave out words or characters that occur less often in the sample")
@@ -73,17 +69,17 @@ void DeclareVocabulary(CLI::App& app, PrepCommandLine& line) {
 }
 
 void DeclareText(CLI::App& app, PrepCommandLine& line) {
-  AddChoice(&app, "--case", line.letter_case, {"cased", "uncased"},
-            "keep letters as they are, or lower-case them (default: as the dataset of --vocab or "
-            "--tokenizer, else cased)");
-  AddChoice(&app, "--clean", line.clean, {data::kCleanModes.begin(), data::kCleanModes.end()},
-            "text: cleaned as by XLNet, which drops accents, vowel signs and other marks; the same "
-            "but marks stay; or none, as written, white space, too (default: as the dataset of "
-            "--vocab or --tokenizer; else with --tokenizer none, otherwise xlnet)");
+  AddEnum(&app, "--case", line.prep.declared.letter_case,
+          "keep letters as they are, or lower-case them (default: as the dataset of --vocab or "
+          "--tokenizer, else cased)");
+  AddEnum(&app, "--clean", line.prep.declared.clean,
+          "text: cleaned as by XLNet, which drops accents, vowel signs and other marks; the same "
+          "but marks stay; or none, as written, white space, too (default: as the dataset of "
+          "--vocab or --tokenizer; else with --tokenizer none, otherwise xlnet)");
   AddChoice(&app, "--paragraphs", line.paragraphs, {"split", "join"},
             ".txt: a blank line ends a document, or the end of the file alone");
-  AddChoice(&app, "--invalid-utf8", line.invalid_utf8, {"error", "replace"},
-            "on invalid UTF-8, NUL or JSON's half of a surrogate pair: stop, or make it U+FFFD");
+  AddEnum(&app, "--invalid-utf8", line.prep.text.read.invalid_utf8,
+          "on invalid UTF-8, NUL or JSON's half of a surrogate pair: stop, or make it U+FFFD");
   AddCount(&app, "--shard-tokens", line.prep.shard_tokens, "tokens per shard, a multiple of 64");
   app.add_flag("--no-filter", line.no_filter, "keep documents of low quality");
   app.add_flag("--no-dedup", line.no_dedup, "keep exact duplicates of documents");
@@ -256,17 +252,7 @@ void ReadPrepWords(const CLI::App& app, PrepCommandLine& line) {
   PrepOptions& prep = line.prep;
   if (app.count("--vocab-size") > 0) prep.declared.size = prep.vocabulary.size;
   if (app.count("--text-field") > 0) line.ids_field = line.fields.text_field;
-  prep.vocabulary.type = line.vocab_type == "word"   ? VocabType::kWords
-                         : line.vocab_type == "char" ? VocabType::kCharacters
-                                                     : VocabType::kPieces;
-  if (!line.letter_case.empty()) {
-    prep.declared.letter_case =
-        line.letter_case == "cased" ? LetterCase::kCased : LetterCase::kUncased;
-  }
-  prep.declared.clean = data::CleanModeNamed(line.clean);
   prep.text.read.joins_paragraphs = line.paragraphs == "join";
-  prep.text.read.invalid_utf8 =
-      line.invalid_utf8 == "error" ? InvalidUtf8::kError : InvalidUtf8::kReplace;
   FieldOptions& fields = line.fields;
   prep.text.read.table = fields.Table();
   prep.text.read.text_field = fields.text_field;

@@ -17,8 +17,7 @@ namespace anyorder::launcher {
 
 struct PrepCommandLine {
   data::PrepOptions prep;
-  std::string letter_case, clean, paragraphs = "split";
-  std::string invalid_utf8 = "error";
+  std::string paragraphs = "split";
   bool no_filter = false;
   bool no_dedup = false;
   bool json = false;
@@ -33,8 +32,7 @@ struct PrepCommandLine {
   std::string chat_template;
   FieldOptions fields;
   std::string labels_from;
-  std::string label_kind;  // class, score; "": found
-  std::string vocab_type = "piece";
+  std::string label_kind;               // class, score; "": found
   std::vector<std::string> tokens;      // files of ready ids
   std::string ids_field = "input_ids";  // of their .jsonl
 };

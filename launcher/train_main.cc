@@ -134,9 +134,10 @@ int Main(int argc, char** argv) {
   CLI::App app("One trainer rank; started by `anyorder launch`, mpirun or srun.", kProgram);
   Declare(app, line);
   if (const auto ended = launcher::ParseCommandLine(app, argc, argv)) return *ended;
-  const absl::StatusOr<ResumeMode> resume = ParseResumeMode(line.resume);
-  if (!resume.ok()) return ReportAndExitStatus(kProgram, resume.status());
-  line.trainer.resume = *resume;
+  if (!ParseEnum(line.resume, line.trainer.resume)) {
+    return ReportAndExitStatus(
+        kProgram, InvalidArgument("--resume ", line.resume, ": must be auto, required or never"));
+  }
   line.trainer.progress_on_terminal = line.progress == "terminal";
   DieWithParent();
   if (!line.nodes.empty()) {

@@ -54,6 +54,24 @@ constexpr const char* EnumName(Enum value) {
   return "";
 }
 
+// The value with that spelling into `value`; false, with `value` unchanged, if there is none.
+template <typename Enum>
+bool ParseEnum(absl::string_view text, Enum& value) {
+  for (const auto& [candidate, name] : kEnumNames<Enum>) {
+    if (text != name) continue;
+    value = candidate;
+    return true;
+  }
+  return false;
+}
+
+// All spellings.
+template <typename Enum>
+std::vector<std::string> EnumNameList() {
+  constexpr auto spellings = SpellingsOf(Enum());
+  return {spellings.begin(), spellings.end()};
+}
+
 // The numbers that a field may hold, and their unit. NaN and infinities are never among them.
 struct FieldBounds {
   double least = -std::numeric_limits<double>::infinity();

@@ -73,13 +73,7 @@ void ReadExamples(const Json& object, ExamplesEntry& entry, Reader& parent) {
   reader("num_parts", entry.num_parts);
   std::string task;
   reader("task", task);
-  bool is_known = false;
-  for (const auto& [value, name] : kEnumNames<ExampleTask>) {
-    if (task != name) continue;
-    entry.task = value;
-    is_known = true;
-  }
-  if (!is_known) reader.Note("task");
+  if (!ParseEnum(task, entry.task)) reader.Note("task");
   reader("classes", entry.classes);
   if (const Json* const origins = FindMember(object, "sources"))
     ReadFileEntry(origins, entry.origins.emplace(), reader);

@@ -125,12 +125,6 @@ void DropMarks(std::string& out, Origins* origins, MarkCounts* marks) {
 
 }  // namespace
 
-std::optional<CleanMode> CleanModeNamed(std::string_view name) {
-  const auto found = std::find(kCleanModes.begin(), kCleanModes.end(), name);
-  if (found == kCleanModes.end()) return std::nullopt;
-  return static_cast<CleanMode>(found - kCleanModes.begin());
-}
-
 void MarkCounts::AddTo(std::map<std::string, uint64_t>& counts) const {
   for (size_t i = 0; i < std::size(kScripts); ++i) {
     const std::string script = kScripts[i].second;

@@ -11,28 +11,28 @@
 #include <cstdint>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "core/base/fields.h"
+
 namespace anyorder::data {
 
 enum class LetterCase { kCased, kUncased };
+constexpr auto SpellingsOf(LetterCase) { return std::array{"cased", "uncased"}; }
 // Which steps are made: all; not the third, XLNet's keep_accents, since in many languages marks are
 // part of the words; the fourth alone.
-enum class CleanMode : size_t { kXlnet, kAccents, kNone };
-inline constexpr std::array<const char*, 3> kCleanModes = {"xlnet", "accents", "none"};
+enum class CleanMode { kXlnet, kAccents, kNone };
+constexpr auto SpellingsOf(CleanMode) { return std::array{"xlnet", "accents", "none"}; }
 
 struct Cleaning {
   LetterCase letter_case = LetterCase::kCased;
   CleanMode mode = CleanMode::kXlnet;
 
-  const char* name() const { return kCleanModes[static_cast<size_t>(mode)]; }
+  const char* name() const { return EnumName(mode); }
 };
-// nullopt if no mode is called so.
-std::optional<CleanMode> CleanModeNamed(std::string_view name);
 
 // Where scripts begin in Unicode; several may have one name.
 inline constexpr std::pair<char32_t, const char*> kScripts[] = {

@@ -75,7 +75,7 @@ std::map<std::string, std::string> Settings(const PrepOptions& options,
   settings.merge(std::map<std::string, std::string>{
       {"duplicates", options.text.drop_duplicates ? "drop" : "keep"},
       {"filter", filter.enabled ? "on" : "off"},
-      {"invalid_utf8", options.text.read.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace"},
+      {"invalid_utf8", EnumName(options.text.read.invalid_utf8)},
       {"vocabulary", IsVocabularyGiven(options) ? "given" : "trained"},
   });
   if (options.text.read.joins_paragraphs) settings["paragraphs"] = "join";
@@ -86,7 +86,7 @@ std::map<std::string, std::string> Settings(const PrepOptions& options,
     settings["max_repeated_lines"] = absl::StrCat(filter.max_repeated_lines);
   }
   if (!IsVocabularyGiven(options) && options.vocabulary.type != VocabType::kPieces)
-    settings["vocab_type"] = options.vocabulary.type == VocabType::kWords ? "word" : "char";
+    settings["vocab_type"] = EnumName(options.vocabulary.type);
   return settings;
 }
 

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -60,6 +61,7 @@ inline bool IsTable(TextKind kind) { return kind == TextKind::kCsv || kind == Te
 // What is between the cells of a table.
 inline char SeparatorOf(TextKind kind) { return kind == TextKind::kCsv ? ',' : '\t'; }
 enum class InvalidUtf8 { kError, kReplace };
+constexpr auto SpellingsOf(InvalidUtf8) { return std::array{"error", "replace"}; }
 
 class SentenceSink {
  public:

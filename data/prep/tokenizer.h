@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -31,6 +32,7 @@ bool IsStartPiece(std::string_view piece);
 // kCharacters: code points and the space; both with ids in order of frequency, as an adaptive
 // softmax needs them, and one <unk> for each unknown one.
 enum class VocabType { kPieces, kWords, kCharacters };
+constexpr auto SpellingsOf(VocabType) { return std::array{"piece", "word", "char"}; }
 
 struct DatasetVocabulary;
 

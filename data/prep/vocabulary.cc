@@ -102,8 +102,10 @@ Cleaning CleaningOf(const DatasetIndex& index) {
     const auto found = index.settings.find(key);
     return found == index.settings.end() ? "" : found->second;
   };
-  return {setting("case") == "uncased" ? LetterCase::kUncased : LetterCase::kCased,
-          CleanModeNamed(setting("clean")).value_or(CleanMode::kXlnet)};
+  Cleaning cleaning;
+  ParseEnum(setting("case"), cleaning.letter_case);
+  ParseEnum(setting("clean"), cleaning.mode);
+  return cleaning;
 }
 
 // How the texts of the model `bytes`, read from `path`, are cleaned. The dataset whose file it is
@@ -192,7 +194,7 @@ absl::StatusOr<DatasetVocabulary> ReadOfDataset(const std::string& folder,
   const Cleaning cleaning = CleaningOf(index);
   if (index.tokenizer.file != kHuggingFaceFile &&
       declared.clean.value_or(cleaning.mode) != cleaning.mode) {
-    return InvalidArgument("--clean ", Cleaning{.mode = *declared.clean}.name(),
+    return InvalidArgument("--clean ", EnumName(*declared.clean),
                            " is not how the texts of dataset '", folder, "' are cleaned, ",
                            cleaning.name(), "; leave it out");
   }
@@ -232,8 +234,7 @@ std::string DatasetVocabulary::Digest() const {
 
 std::map<std::string, std::string> DatasetVocabulary::TextSettings() const {
   if (is_hugging_face()) return {{"text", "as written"}};
-  return {{"case", cleaning.letter_case == LetterCase::kCased ? "cased" : "uncased"},
-          {"clean", cleaning.name()}};
+  return {{"case", EnumName(cleaning.letter_case)}, {"clean", cleaning.name()}};
 }
 
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
@@ -263,9 +264,9 @@ absl::StatusOr<DatasetVocabulary> ReadVocabularyOf(const std::string& path,
                                                    const std::string& digest) {
   ASSIGN_OR_RETURN(const DatasetVocabulary read, ReadVocabulary(path, {}));
   DatasetVocabulary vocabulary = read;
-  for (size_t mode = 0; read.is_sentence_piece() && mode < kCleanModes.size(); ++mode) {
-    if (vocabulary.Digest() == digest) return vocabulary;
-    vocabulary.cleaning.mode = static_cast<CleanMode>(mode);
+  for (const auto& [mode, unused] : kEnumNames<CleanMode>) {
+    if (!read.is_sentence_piece() || vocabulary.Digest() == digest) break;
+    vocabulary.cleaning.mode = mode;
   }
   return vocabulary.Digest() == digest ? vocabulary : read;
 }

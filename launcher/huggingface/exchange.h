@@ -8,12 +8,14 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "core/network/weight_transfer.h"
 #include "core/train/run/run_config.h"
 #include "launcher/huggingface/weight_files.h"
 
@@ -26,6 +28,7 @@ enum class ExportFormat {
   kSafetensors,  // every network, under its own names: model_description.h
   kPeft,         // the adapters of a run that has some
 };
+constexpr auto SpellingsOf(ExportFormat) { return std::array{"hf", "safetensors", "peft"}; }
 
 struct ExportOptions {
   std::string run_dir;
@@ -68,7 +71,7 @@ absl::Status ImportHuggingFace(const ImportOptions& options);
 
 struct ImportRunOptions : ImportOptions {  // input: the other run's directory
   int64_t step = -1;                       // -1: its newest good checkpoint
-  std::string positions = "copy";          // or "random"
+  NewPositions positions = NewPositions::kCopy;
 };
 
 // Makes one like ImportHuggingFace. Its configuration is the other run's, or that of

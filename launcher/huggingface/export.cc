@@ -466,7 +466,7 @@ absl::Status ExportModel(const ExportOptions& options) {
 
 Subcommand DeclareExport(CLI::App& front) {
   struct Texts {
-    std::string format = "hf", dtype = "auto", shard_size;
+    std::string dtype = "auto", shard_size;
   };
   const auto options = std::make_shared<ExportOptions>();
   const auto texts = std::make_shared<Texts>();
@@ -477,11 +477,11 @@ Subcommand DeclareExport(CLI::App& front) {
   AddRunDir(command, options->run_dir, "run directory");
   AddStep(command, options->step);
   AddRawWeights(command, options->raw_weights);
-  AddChoice(command, "--format", texts->format, {"hf", "safetensors", "peft"},
-            absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
-                         "), if one can be this network; safetensors: named tensors of any run, "
-                         "which load_anyorder.py loads into PyTorch; both merge adapters; peft: "
-                         "the adapters alone (train.lora)"));
+  AddEnum(command, "--format", options->format,
+          absl::StrCat("hf: a Hugging Face model (", HfFamilyTypes(),
+                       "), if one can be this network; safetensors: named tensors of any run, "
+                       "which load_anyorder.py loads into PyTorch; both merge adapters; peft: "
+                       "the adapters alone (train.lora)"));
   AddChoice(command, "--dtype", texts->dtype, {"auto", "fp32", "bf16"},
             "element type of the tensors; auto: of imported models of Llama's kind and diffusion "
             "transformers as they had it, else fp32");
@@ -494,8 +494,6 @@ Subcommand DeclareExport(CLI::App& front) {
           PathUse::kMakeDirectory)
       ->required();
   return {command, [options, texts] {
-            if (texts->format == "peft") options->format = ExportFormat::kPeft;
-            if (texts->format == "safetensors") options->format = ExportFormat::kSafetensors;
             if (texts->dtype == "fp32") options->files.dtype = DType::kFloat32;
             if (texts->dtype == "bf16") options->files.dtype = DType::kBFloat16;
             if (!texts->shard_size.empty()) {

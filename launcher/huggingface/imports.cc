@@ -396,8 +396,8 @@ void PrintSummary(const ImportRunOptions& options, int64_t step, const TransferP
   if (plan.positions_after > plan.positions_before) {
     absl::PrintF("note: positions %s are %s\n",
                  RangeText(plan.positions_before, plan.positions_after - 1),
-                 options.positions == "copy" ? "repeated copies of the earlier ones"
-                                             : "randomly initialised (train.seed)");
+                 options.positions == NewPositions::kCopy ? "repeated copies of the earlier ones"
+                                                          : "randomly initialised (train.seed)");
   }
   if (plan.projections_copied > 0)
     absl::PrintF("note: projections of global tokens are initialised with those of all others\n");
@@ -464,10 +464,8 @@ absl::Status ImportRun(const ImportRunOptions& options) {
                            ": such models cannot be imported");
   }
   const ParameterLayout layout(config.model, vocab_size);
-  ASSIGN_OR_RETURN(
-      const TransferPlan plan,
-      PlanTransfer(weights.parameters(), layout,
-                   options.positions == "random" ? NewPositions::kRandom : NewPositions::kCopy));
+  ASSIGN_OR_RETURN(const TransferPlan plan,
+                   PlanTransfer(weights.parameters(), layout, options.positions));
   const int64_t elements = layout.num_elements();
   const auto master = std::make_unique_for_overwrite<float[]>(elements);
   InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
@@ -509,9 +507,9 @@ Subcommand DeclareImport(CLI::App& front) {
           PathUse::kReadConfig);
   AddSettings(command, options->overrides);
   AddStep(command, options->step, "run: ");
-  AddChoice(command, "--positions", options->positions, {"copy", "random"},
-            "run: rows that a longer table of learned positions adds: repeated copies of the old "
-            "rows, or randomly initialised");
+  AddEnum(command, "--positions", options->positions,
+          "run: rows that a longer table of learned positions adds: repeated copies of the old "
+          "rows, or randomly initialised");
   return {command, [options, format, command] {
             if (*format == "run") return Report(ImportRun(*options));
             for (const char* const option : {"--step", "--positions"}) {

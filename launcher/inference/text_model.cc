@@ -71,15 +71,12 @@ absl::StatusOr<RunVocabulary> LoadVocabulary(const TextModelOptions& options,
   // Released models have more than their tokenizer has tokens.
   const int64_t rows = VocabSizeOf(weights.parameters());
   ASSIGN_OR_RETURN(data::DatasetVocabulary found, FindVocabulary(options, config, saved, rows));
-  if (found.is_hugging_face() && !options.letter_case.empty()) {
+  if (found.is_hugging_face() && options.letter_case) {
     return absl::InvalidArgumentError(
         "--case is not for a tokenizer.json, which lower-cases by itself if it should; leave it "
         "out");
   }
-  if (!options.letter_case.empty()) {
-    found.cleaning.letter_case =
-        options.letter_case == "uncased" ? data::LetterCase::kUncased : data::LetterCase::kCased;
-  }
+  found.cleaning.letter_case = options.letter_case.value_or(found.cleaning.letter_case);
   ASSIGN_OR_RETURN(RunVocabulary vocabulary,
                    RunVocabulary::Make(found, found.is_hugging_face() ? rows : 0));
   RETURN_IF_ERROR(CheckSpecialTokens(config, vocabulary));
@@ -93,8 +90,8 @@ void AddTextModelOptions(CLI::App* command, TextModelOptions& options) {
   AddRawWeights(command, options.raw_weights);
   AddPath(command, "--vocab", options.vocab,
           "spiece.model, tokenizer.json or a dataset (default: the run's)", PathUse::kRead);
-  AddChoice(command, "--case", options.letter_case, {"cased", "uncased"},
-            "letter case of the text (default: as the run's text was prepared)");
+  AddEnum(command, "--case", options.letter_case,
+          "letter case of the text (default: as the run's text was prepared)");
   AddCount(command, "--threads", options.threads, "CPU threads (default: all cores)", 1, 4096);
   AddDeviceOption(command, &options.device);
 }

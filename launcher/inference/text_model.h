@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -12,6 +13,7 @@
 #include "core/train/evaluation/token_states.h"
 #include "core/train/run/run_config.h"
 #include "core/train/state/saved_weights.h"
+#include "data/prep/cleaning.h"
 #include "kernels/backends/make_backend.h"
 #include "launcher/inference/run_vocabulary.h"
 #include "launcher/inference/saved_model.h"
@@ -20,8 +22,8 @@
 namespace anyorder::launcher {
 
 struct TextModelOptions : SavedModelOptions {
-  std::string vocab;        // as data::ReadVocabulary takes it; "": the run's
-  std::string letter_case;  // "cased", "uncased"; "": as the run's text was prepared
+  std::string vocab;                            // as data::ReadVocabulary takes it; "": the run's
+  std::optional<data::LetterCase> letter_case;  // without: as the run's text was prepared
 };
 // --step, --raw-weights, --vocab, --case, --threads and --device.
 void AddTextModelOptions(CLI::App* command, TextModelOptions& options);

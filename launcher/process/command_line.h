@@ -101,17 +101,20 @@ CLI::Option* AddNumber(CLI::App* command, const std::string& names, auto& number
   return WithDefault(option->check(IsNumber(bounds))->type_name("X"), number, bounds);
 }
 
-// One of an enumeration's names in configuration files (core/base/fields.h).
+// One of an enumeration's names (SpellingsOf, core/base/fields.h).
+template <typename Enum>
+CLI::Option* AddEnum(CLI::App* command, const std::string& names, std::optional<Enum>& value,
+                     const std::string& help) {
+  const auto read = [&value](const std::string& text) { ParseEnum(text, value.emplace()); };
+  return command->add_option_function<std::string>(names, read, help)
+      ->check(IsOneOf(EnumNameList<Enum>()));
+}
 template <typename Enum>
 CLI::Option* AddEnum(CLI::App* command, const std::string& names, Enum& value,
                      const std::string& help) {
-  constexpr auto spellings = SpellingsOf(Enum());
-  const auto read = [&value](const std::string& text) {
-    for (const auto& [candidate, spelling] : kEnumNames<Enum>)
-      if (text == spelling) value = candidate;
-  };
+  const auto read = [&value](const std::string& text) { ParseEnum(text, value); };
   return command->add_option_function<std::string>(names, read, help)
-      ->check(IsOneOf({spellings.begin(), spellings.end()}))
+      ->check(IsOneOf(EnumNameList<Enum>()))
       ->default_str(EnumName(value));
 }
 

@@ -170,8 +170,7 @@ class Submission {
     request.ranks = options_.nodes * options_.ranks_per_node;
     request.may_lack_dataset = !options_.after.empty();
     ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
-    ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options_.resume));
-    RETURN_IF_ERROR(CheckResume(options_.run_dir, resume));
+    RETURN_IF_ERROR(CheckResume(options_.run_dir, options_.resume));
     if (!HasDataset(config)) {
       Note(absl::StrCat("data.shards '", config.data.shards, "' holds no dataset yet; job ",
                         options_.after, " is to make it, and it is checked when this job starts"));
@@ -250,7 +249,8 @@ class Submission {
   void Compose() {
     std::vector<std::string> launch = {"--config", config_path_, "--ranks-per-node",
                                        absl::StrCat(options_.ranks_per_node)};
-    if (options_.resume != "auto") launch.insert(launch.end(), {"--resume", options_.resume});
+    if (options_.resume != ResumeMode::kAuto)
+      launch.insert(launch.end(), {"--resume", EnumName(options_.resume)});
     if (options_.allow_schedule_change) launch.push_back("--allow-schedule-change");
     script_text_ = FillScript(
         kTrainScript,
@@ -356,8 +356,7 @@ void DeclareRun(CLI::App* command, SubmitOptions* options) {
       ->check(IsUsable(PathUse::kMakeDirectory))
       ->allow_extra_args(false);
   AddSettings(command, options->overrides);
-  AddChoice(command, "--resume", options->resume, {"auto", "required", "never"},
-            "whether to resume from the newest checkpoint");
+  AddEnum(command, "--resume", options->resume, "whether to resume from the newest checkpoint");
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "resume with other train.steps or learning rates; recorded in the ledger");
 }

@@ -131,7 +131,7 @@ class Run {
       }
       LogWarning(absl::StrCat("the ranks ended with ", why, "; starting again"));
       ++identity_.attempt;
-      options_.resume = "auto";
+      options_.resume = ResumeMode::kAuto;
     }
   }
 
@@ -261,8 +261,7 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
              {.held = absl::Seconds(config.health.start_timeout_seconds)});
   // Ranks elsewhere look for themselves: their machines may have what this one lacks.
   if (!options.has_other_machines()) RETURN_IF_ERROR(kernels::CheckDevice(config.train.device));
-  ASSIGN_OR_RETURN(const ResumeMode resume, ParseResumeMode(options.resume));
-  RETURN_IF_ERROR(CheckResume(options.run_dir, resume));
+  RETURN_IF_ERROR(CheckResume(options.run_dir, options.resume));
   RETURN_IF_ERROR(CheckDivergence(RunDirectory(options.run_dir), config));
   ASSIGN_OR_RETURN(std::unique_ptr<LaunchBackend> backend, MakeLaunchBackend(options, config));
 
@@ -376,8 +375,7 @@ Subcommand DeclareLaunch(CLI::App& front, const BatchSystem& batch) {
       ->excludes(ranks);
   AddChoice(command, "--mpi", options->mpi, {"auto", "srun", "mpirun"},
             "slurm: program that starts the ranks");
-  AddChoice(command, "--resume", options->resume, {"auto", "required", "never"},
-            "whether to resume from the newest checkpoint");
+  AddEnum(command, "--resume", options->resume, "whether to resume from the newest checkpoint");
   command->add_flag("--allow-schedule-change", options->allow_schedule_change,
                     "resume with other train.steps or learning rates; recorded in the ledger");
   AddSettings(command, options->overrides);

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 
 #include "core/train/run/run_config.h"
+#include "core/train/state/resume.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/host_names.h"
 #include "launcher/process/output_relay.h"
@@ -38,7 +39,7 @@ struct AttemptOptions {
   std::string run_dir;
   RunIdentity identity;
   Place place;
-  std::string resume = "auto";
+  ResumeMode resume = ResumeMode::kAuto;
   RunConfig config;
   bool progress_on_terminal = false;
   HeldLease* lease = nullptr;    // never null in RunAttempt

@@ -128,7 +128,7 @@ std::string LaunchBackend::ServiceWords(const AttemptOptions& options) {
 }
 
 std::vector<std::string> RankCommand(const AttemptOptions& options) {
-  return CommandOf("/anyorder-train", options, "--resume", options.resume, "--progress",
+  return CommandOf("/anyorder-train", options, "--resume", EnumName(options.resume), "--progress",
                    options.progress_on_terminal ? "terminal" : "lines");
 }
 

@@ -16,6 +16,7 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/memory_need.h"
+#include "core/train/state/resume.h"
 
 namespace anyorder::launcher {
 
@@ -25,8 +26,8 @@ struct StartRequest {
   int64_t ranks = 1;
   bool has_ranks_of_last_start = false;  // nobody named another number
   std::vector<std::string> overrides;    // section.key=value
-  std::string resume = "auto";           // or required, never: ResumeMode's names
-  bool allow_schedule_change = false;    // core/train/state/resume.h
+  ResumeMode resume = ResumeMode::kAuto;
+  bool allow_schedule_change = false;  // core/train/state/resume.h
   // What this machine has for the run's ranks here; null: none run here.
   std::function<MachineRoom(const RunConfig& config)> room;
   bool may_lack_dataset = false;  // another job makes it first: it is only checked if it is there

@@ -42,11 +42,7 @@ class ObjectReader {
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void Read(const std::string& key, Enum& value, const FieldBounds& = {}) {
-    std::vector<std::string> names;
-    for (const auto& [unused, name] : kEnumNames<Enum>) names.emplace_back(name);
-    const std::optional<std::string> chosen = OneOf(key, names);
-    for (const auto& [candidate, name] : kEnumNames<Enum>)
-      if (chosen == name) value = candidate;
+    if (const auto name = OneOf(key, EnumNameList<Enum>())) ParseEnum(*name, value);
   }
   void RequiredText(const std::string& key, std::string& value);
   // A text or a list of texts, none of them empty.

@@ -195,7 +195,7 @@ void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOption
   flags.method = reader.OneOf("method", facts.methods).value_or(usual_method);
   if (flags.method.empty() && !facts.methods.empty()) flags.method = facts.methods.front();
   // Options of the whole call that do not act on a line's own method are not meant for it.
-  SetMethod(flags.method, flags.write);
+  ParseEnum(flags.method, flags.write.method);
   flags.write.ResetIdle();
   auto read = [&](const char* key, auto& value, const char*, const FieldBounds& bounds,
                   const WriteMethods& methods = {}) {

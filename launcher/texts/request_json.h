@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -17,7 +18,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-#include "core/base/fields.h"
 #include "data/prep/examples/chat_template.h"
 #include "launcher/texts/text_service.h"
 
@@ -25,6 +25,9 @@ namespace anyorder::launcher {
 
 // In the order of TextRequest::what and TextResult.
 enum class RequestOp { kComplete, kFill, kScore, kRolling, kFacts, kTokens, kRender };
+constexpr auto SpellingsOf(RequestOp) {
+  return std::array{"complete", "fill", "score", "rolling", "facts", "tokens", "render"};
+}
 
 // How probable a text is that may be longer than the model reads at once (ScoreRolling of
 // serve/answer.h).
@@ -120,9 +123,3 @@ nlohmann::ordered_json WrittenJson(const std::vector<ShownToken>& written);
 std::string JsonText(const nlohmann::ordered_json& json);
 
 }  // namespace anyorder::launcher
-
-namespace anyorder {
-template <>
-inline constexpr auto kEnumNames<launcher::RequestOp> = EnumNames<launcher::RequestOp>(
-    "complete", "fill", "score", "rolling", "facts", "tokens", "render");
-}  // namespace anyorder

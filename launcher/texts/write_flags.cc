@@ -1,7 +1,6 @@
 #include "launcher/texts/write_flags.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "absl/strings/str_join.h"
 
@@ -11,9 +10,7 @@
 namespace anyorder::launcher {
 
 void AddWriteFlags(CLI::App* command, WriteFlags& flags) {
-  std::vector<std::string> methods;
-  for (const auto& [unused, name] : kEnumNames<WriteMethod>) methods.emplace_back(name);
-  AddChoice(command, "--method", flags.method, methods,
+  AddChoice(command, "--method", flags.method, EnumNameList<WriteMethod>(),
             "how the text is written (default: the first that the model has learned)");
   // The help begins with the methods that an option acts on.
   auto add = [add = FieldFlags(command)](const char* key, auto& value, const char* help,
@@ -25,11 +22,6 @@ void AddWriteFlags(CLI::App* command, WriteFlags& flags) {
   WriteOptions::VisitFields(flags.write, add);
 }
 
-void SetMethod(const std::string& name, WriteOptions& options) {
-  for (const auto& [method, candidate] : kEnumNames<WriteMethod>)
-    if (name == candidate) options.method = method;
-}
-
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts) {
   WriteOptions options = flags.write;
   const std::string& wanted = flags.method.empty() ? facts.methods.front() : flags.method;
@@ -38,7 +30,7 @@ absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts
                            "\" does not fit what this model has learned; choose ",
                            absl::StrJoin(facts.methods, ", "));
   }
-  SetMethod(wanted, options);
+  ParseEnum(wanted, options.method);
   RETURN_IF_ERROR(options.Validate());
   return options;
 }

@@ -19,9 +19,6 @@ struct WriteFlags {
 // --method, and WriteOptions::VisitFields.
 void AddWriteFlags(CLI::App* command, WriteFlags& flags);
 
-// To the method of that name, if there is one.
-void SetMethod(const std::string& name, WriteOptions& options);
-
 // What AddWriteFlags' options say for a model. InvalidArgument for a method that is not the
 // model's, and of WriteOptions::Validate.
 absl::StatusOr<WriteOptions> OptionsOf(const WriteFlags& flags, const ModelFacts& facts);

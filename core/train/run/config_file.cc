@@ -74,7 +74,7 @@ bool ReadNode(const toml::node& node, T& value, bool is_list) {
         return true;
       }
     if (!node.is_string()) return false;
-    if constexpr (std::is_enum_v<T>) return field_text::ParseEnum(node.as_string()->get(), value);
+    if constexpr (std::is_enum_v<T>) return ParseEnum(node.as_string()->get(), value);
     if constexpr (std::is_same_v<T, std::string>) value = node.as_string()->get();
   }
   return true;

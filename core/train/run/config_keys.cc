@@ -126,7 +126,7 @@ template <typename Value>
 std::vector<std::string> ValuesOf() {
   std::vector<std::string> values;
   if constexpr (std::is_enum_v<Value>) {
-    for (const auto& [value, name] : kEnumNames<Value>) values.emplace_back(name);
+    values = EnumNameList<Value>();
   } else if constexpr (std::is_same_v<Value, bool>) {
     values = {"true", "false"};
   }

@@ -73,18 +73,6 @@ std::string Format(const T& value) {
   }
 }
 
-// False, with `value` unchanged, if no enumerator has that name.
-template <typename T>
-bool ParseEnum(absl::string_view text, T& value) {
-  for (const auto& [candidate, name] : kEnumNames<T>) {
-    if (text == name) {
-      value = candidate;
-      return true;
-    }
-  }
-  return false;
-}
-
 // From an unquoted word of the command line. False if it does not spell a T.
 template <typename T>
 bool ParseWord(absl::string_view text, T& value) {

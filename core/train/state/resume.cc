@@ -141,13 +141,6 @@ absl::Status CheckSameButSchedule(const RunConfig& started, const RunConfig& now
 
 }  // namespace
 
-absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text) {
-  if (text == "auto") return ResumeMode::kAuto;
-  if (text == "required") return ResumeMode::kRequired;
-  if (text == "never") return ResumeMode::kNever;
-  return InvalidArgument("--resume ", text, ": must be auto, required or never");
-}
-
 absl::Status CheckResume(const std::string& run_dir, ResumeMode mode) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> found, ckpt::ListSteps(run_dir));
   ASSIGN_OR_RETURN(const std::vector<LedgerRecord> records, ReadLedger(RunDirectory(run_dir)));

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,7 +29,7 @@ enum class ResumeMode {
   kNever,     // from step 0; refused where checkpoints are, because it would mix two runs
 };
 
-absl::StatusOr<ResumeMode> ParseResumeMode(absl::string_view text);
+constexpr auto SpellingsOf(ResumeMode) { return std::array{"auto", "required", "never"}; }
 
 // A quick look without reading payload, so that a start that cannot work writes nothing.
 //   FailedPrecondition: required, but there is none;  AlreadyExists: never, but there are some;

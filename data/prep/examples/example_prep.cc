@@ -429,8 +429,7 @@ class ExamplePreparation {
     index.num_documents = examples_.size();
     index.num_sentences = num_parts_;
     index.settings = vocabulary_.TextSettings();
-    index.settings["invalid_utf8"] =
-        options_.invalid_utf8 == InvalidUtf8::kError ? "error" : "replace";
+    index.settings["invalid_utf8"] = EnumName(options_.invalid_utf8);
     index.settings["vocabulary"] = "given";
     if (summary_.task == ExampleTask::kSpans)
       index.settings.emplace("windows", "fit the objective");

@@ -344,7 +344,7 @@ TEST_F(OtherTokenizerTest, ADatasetGivesItsCleaningToTheNext) {
   options_.tokenizer.clear();
   options_.vocabulary = {.type = VocabType::kCharacters, .size = 500};
   for (const CleanMode mode : {CleanMode::kXlnet, CleanMode::kAccents, CleanMode::kNone}) {
-    const std::string name = kCleanModes[static_cast<size_t>(mode)];
+    const std::string name = EnumName(mode);
     options_.declared = {.clean = mode, .letter_case = LetterCase::kUncased};
     options_.vocab = options_.tokenizer = "";
     const PrepSummary made = Prepare(name + ".txt", text).value();

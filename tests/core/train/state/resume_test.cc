@@ -84,10 +84,11 @@ TEST_F(ResumeTest, ARunThatDivergedNeedsOtherSettings) {
 }
 
 TEST_F(ResumeTest, ModesAreSpelledAsDocumented) {
-  EXPECT_EQ(*ParseResumeMode("auto"), ResumeMode::kAuto);
-  EXPECT_EQ(*ParseResumeMode("required"), ResumeMode::kRequired);
-  EXPECT_EQ(*ParseResumeMode("never"), ResumeMode::kNever);
-  EXPECT_TRUE(absl::IsInvalidArgument(ParseResumeMode("yes").status()));
+  ResumeMode mode = ResumeMode::kAuto;
+  EXPECT_STREQ(EnumName(mode), "auto");
+  EXPECT_TRUE(ParseEnum("required", mode) && mode == ResumeMode::kRequired);
+  EXPECT_TRUE(ParseEnum("never", mode) && mode == ResumeMode::kNever);
+  EXPECT_FALSE(ParseEnum("yes", mode));
 }
 
 TEST_F(ResumeTest, MetadataComesBackWhole) {
