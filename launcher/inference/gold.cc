@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/counted.h"
 #include "core/base/file_system.h"
 #include "core/base/status.h"
 #include "data/dataset/dataset.h"
@@ -181,7 +182,7 @@ absl::StatusOr<std::vector<const Prediction*>> MatchPredictions(
   }
   if (!missing.empty()) {
     return DataLoss(missing.size(), " of ", gold.examples.size(), " examples of '", gold.path,
-                    "' have no prediction: ", FirstFew(missing));
+                    "' have no prediction: ", FirstNames(missing));
   }
   if (by_key.empty()) return matched;
   std::vector<std::string> unknown;
@@ -190,7 +191,7 @@ absl::StatusOr<std::vector<const Prediction*>> MatchPredictions(
     if (by_key.count(key) > 0) unknown.push_back(std::move(key));
   }
   return DataLoss(unknown.size(), " predictions belong to no example of '", gold.path,
-                  "': ", FirstFew(unknown), "; predict the same file");
+                  "': ", FirstNames(unknown), "; predict the same file");
 }
 
 }  // namespace anyorder::launcher

@@ -10,7 +10,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
@@ -22,8 +21,6 @@ namespace anyorder::launcher {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr size_t kMostNamed = 5;  // in a message
 
 // --- Writing
 
@@ -448,13 +445,6 @@ absl::StatusOr<std::vector<Prediction>> AveragePredictions(
 
 std::string ExampleKey(const std::string& id, int64_t number) {
   return id.empty() ? absl::StrCat(number) : id;
-}
-
-std::string FirstFew(const std::vector<std::string>& names) {
-  const size_t named = std::min(names.size(), kMostNamed);
-  const std::string text =
-      absl::StrJoin(names.begin(), names.begin() + static_cast<ptrdiff_t>(named), ", ");
-  return named == names.size() ? text : absl::StrCat(text, " and ", names.size() - named, " more");
 }
 
 }  // namespace anyorder::launcher

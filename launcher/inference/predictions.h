@@ -89,7 +89,4 @@ absl::StatusOr<std::vector<Prediction>> AveragePredictions(
 // example's number in digits.
 std::string ExampleKey(const std::string& id, int64_t number);
 
-// "a, b, c and 7 more", as the end of a message.
-std::string FirstFew(const std::vector<std::string>& names);
-
 }  // namespace anyorder::launcher

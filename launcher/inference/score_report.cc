@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/counted.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/unicode.h"
@@ -285,7 +286,7 @@ absl::StatusOr<ScoreReport> ScoreRun(const std::string& path,
   }
   if (!missing.empty()) {
     return DataLoss("the run has no document of ", missing.size(), " topics of '", path,
-                    "': ", FirstFew(missing));
+                    "': ", FirstNames(missing));
   }
   if (report.count == 0) return DataLoss(path, ": no topic has a relevant document");
   const char* names[] = {"ndcg@20", "err@20", "ndcg_cut_20", "map"};

@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include "core/base/counted.h"
 #include "core/base/json_members.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
@@ -219,7 +220,7 @@ class Candidates {
     }
     if (missing.empty()) return chosen;
     return DataLoss(missing.size(), " of ", gold_.examples.size(), " rows of '", gold_.path,
-                    "' have no prediction: ", FirstFew(missing));
+                    "' have no prediction: ", FirstNames(missing));
   }
 
  private:

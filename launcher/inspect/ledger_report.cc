@@ -59,8 +59,8 @@ double Percent(absl::Duration part, absl::Duration whole) {
 Json DescribeShares(const TimeShares& shares, absl::Duration wall) {
   Json json = Json::object();
   for (int i = 0; i < kNumTimeClasses; ++i) {
-    json[Name(static_cast<TimeClass>(i))] = {{"seconds", absl::ToDoubleSeconds(shares[i])},
-                                             {"percent", Percent(shares[i], wall)}};
+    json[EnumName(static_cast<TimeClass>(i))] = {{"seconds", absl::ToDoubleSeconds(shares[i])},
+                                                 {"percent", Percent(shares[i], wall)}};
   }
   return json;
 }
@@ -107,7 +107,7 @@ void PrintTime(WallTime time) {
     std::printf(" %10s", absl::StrCat("start ", start.attempt).c_str());
   std::printf("\n");
   for (int i = 0; i < kNumTimeClasses; ++i) {
-    std::printf("%-18s %10.3f %7.2f", Name(static_cast<TimeClass>(i)),
+    std::printf("%-18s %10.3f %7.2f", EnumName(static_cast<TimeClass>(i)),
                 absl::ToDoubleSeconds(time.shares[i]), Percent(time.shares[i], time.wall));
     for (const AttemptTime& start : time.attempts)
       std::printf(" %10.3f", absl::ToDoubleSeconds(start.shares[i]));

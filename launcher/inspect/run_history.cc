@@ -159,14 +159,6 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   return history;
 }
 
-const char* Name(TimeClass time_class) {
-  static constexpr const char* kNames[] = {
-      "train",  "data_wait", "communication", "checkpoint_stall", "evaluation",
-      "redone", "start",     "restart",       "stopped",          "bookkeeping"};
-  static_assert(std::size(kNames) == kNumTimeClasses);
-  return kNames[time_class];
-}
-
 absl::Duration WallTime::Sum() const {
   absl::Duration sum;
   for (const absl::Duration share : shares) sum += share;

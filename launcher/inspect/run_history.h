@@ -46,7 +46,11 @@ enum TimeClass {
   kNumTimeClasses
 };
 
-const char* Name(TimeClass time_class);
+constexpr auto SpellingsOf(TimeClass) {
+  return std::array{"train",  "data_wait", "communication", "checkpoint_stall", "evaluation",
+                    "redone", "start",     "restart",       "stopped",          "bookkeeping"};
+}
+static_assert(SpellingsOf(TimeClass()).size() == kNumTimeClasses);
 
 using TimeShares = std::array<absl::Duration, kNumTimeClasses>;
 

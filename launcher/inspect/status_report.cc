@@ -7,7 +7,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 #include "core/base/counted.h"
 #include "core/base/json_members.h"
@@ -174,7 +173,8 @@ void AddState(const StatusFacts& facts, Screen& screen) {
   std::string state = facts.state;
   if (facts.ranks >= 0 && facts.state == "running") {
     absl::StrAppend(&state, ", ", Counted(facts.ranks, "rank"));
-    if (!facts.nodes.empty()) absl::StrAppend(&state, " on ", FirstNames(facts.nodes, kShownNodes));
+    if (!facts.nodes.empty())
+      absl::StrAppend(&state, " on ", FirstNames(facts.nodes, kShownNodes, " "));
   }
   screen.Add("state", state);
   if (!facts.error.empty()) screen.Add("error", facts.error);
@@ -183,7 +183,7 @@ void AddState(const StatusFacts& facts, Screen& screen) {
         facts.nodes.empty()
             ? ""
             : absl::StrCat(" --hosts HOSTS   (before: ", Counted(facts.ranks, "rank"), " on ",
-                           FirstNames(facts.nodes, kShownNodes), ")");
+                           FirstNames(facts.nodes, kShownNodes, " "), ")");
     screen.Add("resume",
                absl::StrCat(FrontCommand(), " launch ", ShellQuote(facts.run_dir), machines));
   }
@@ -320,12 +320,6 @@ absl::Status PrintOnce(const StatusOptions& options) {
 }
 
 }  // namespace
-
-std::string FirstNames(const std::vector<std::string>& names, size_t limit) {
-  if (names.size() <= limit) return absl::StrJoin(names, " ");
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + limit, " "), " and ",
-                      names.size() - limit, " more");
-}
 
 std::string HumanDuration(absl::Duration duration) {
   const double seconds = absl::ToDoubleSeconds(duration);

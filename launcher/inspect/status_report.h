@@ -150,9 +150,6 @@ std::string StatusJsonLine(const StatusFacts& facts);
 // "1 d 3 h", "5 min 12 s", "4.2 s": two units at most.
 std::string HumanDuration(absl::Duration duration);
 
-// "n1 n2 and 3 more": at most `limit` of them.
-std::string FirstNames(const std::vector<std::string>& names, size_t limit);
-
 // On a terminal the screen is drawn over the one before; elsewhere each refresh is one line, with
 // `json` one JSON object a line. Ends when the run is finished, and at SIGINT and SIGTERM; both are
 // OK. A run that stopped may be started again: it is watched on.

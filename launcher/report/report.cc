@@ -187,7 +187,7 @@ std::string TimeTable(const ReportRun& run, bool is_one_of_many) {
                           "<tr data-class=\"%s\" data-seconds=\"%.3f\"><th scope=\"row\"><i "
                           "class=\"swatch c%d\"></i>%s</th><td>%s</td><td>%.1f %%</td><td "
                           "class=\"words\">%s</td></tr>\n",
-                          Name(static_cast<TimeClass>(i)),
+                          EnumName(static_cast<TimeClass>(i)),
                           absl::ToDoubleSeconds(run.wall.shares[i]), i, kClassWords[i].name,
                           HumanDuration(run.wall.shares[i]), percent, kClassWords[i].words);
   }
@@ -244,7 +244,7 @@ std::string StartsTable(const ReportRun& run) {
                     Cell(UtcTime(run.origin + absl::Seconds(start.begin))),
                     Cell(HumanDuration(absl::Seconds(start.end - start.begin))),
                     Cell(start.ranks < 0 ? "" : absl::StrCat(start.ranks)));
-    if (has_nodes) rows += Cell(FirstNames(start.nodes, kMaxNodesInTable));
+    if (has_nodes) rows += Cell(FirstNames(start.nodes, kMaxNodesInTable, " "));
     if (has_jobs) {
       std::string job = start.slurm_job < 0 ? "" : absl::StrCat(start.slurm_job);
       if (start.slurm_restart > 0) absl::StrAppend(&job, ", restart ", start.slurm_restart);
