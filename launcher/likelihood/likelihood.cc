@@ -33,10 +33,8 @@ absl::Status WriteLines(const LikelihoodInput& input,
 // output; Cancelled after a signal, then there is none.
 absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
   ASSIGN_OR_RETURN(const LikelihoodInput input, ReadLikelihoodInput(options.input));
-  std::unique_ptr<NewFile> file;
-  if (!options.output.empty()) {
-    ASSIGN_OR_RETURN(file, NewFile::Create(options.output, "--output"));
-  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<NewFile> file,
+                   NewFile::Create(options.output, "--output"));
   BatchProgress progress("text");
   ASSIGN_OR_RETURN(const std::unique_ptr<ModelTextService> service,
                    ModelTextService::Open(options));
@@ -49,7 +47,7 @@ absl::Status MeasureLikelihood(const LikelihoodCommand& options) {
   if (!input.has_choices) {
     std::vector<std::string> texts;
     for (const LikelihoodItem& item : input.items) texts.push_back(item.texts.front());
-    ASSIGN_OR_RETURN(tokens, service->Encode(texts, "encoding the texts"));
+    ASSIGN_OR_RETURN(tokens, service->model().vocabulary.Encode(texts, "encoding the texts"));
   }
   if (file != nullptr) RETURN_IF_ERROR(WriteLines(input, scores, *file));
   const nlohmann::ordered_json summary = LikelihoodSummary(input, scores, tokens, service->facts());

@@ -41,6 +41,7 @@ bool IsTaken(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<NewFile>> NewFile::Create(const std::string& path,
                                                          const std::string& option) {
+  if (path.empty()) return nullptr;
   if (IsTaken(path)) return Exists(path, option);
   std::unique_ptr<NewFile> file(new NewFile(path, option));
   std::string temporary = path + ".partial-XXXXXX";

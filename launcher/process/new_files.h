@@ -18,7 +18,8 @@ namespace anyorder::launcher {
 // A file that appears whole or not at all, and never takes an existing one's place.
 class NewFile {
  public:
-  // `option` named it. AlreadyExists if there is anything at `path`; I/O.
+  // `option` named it; null for "", where it named none. AlreadyExists if there is anything at
+  // `path`; I/O.
   static absl::StatusOr<std::unique_ptr<NewFile>> Create(const std::string& path,
                                                          const std::string& option);
   // Removes what was not published.

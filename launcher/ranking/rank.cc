@@ -239,17 +239,6 @@ std::string RunText(const RankingInput& input, const Scores& scores, const std::
 struct RankOutputs {
   std::unique_ptr<NewFile> ranker;  // null: not wanted
   std::unique_ptr<NewFile> run;
-
-  static absl::StatusOr<RankOutputs> Open(const RankOptions& options) {
-    RankOutputs outputs;
-    if (!options.save.empty()) {
-      ASSIGN_OR_RETURN(outputs.ranker, NewFile::Create(options.save, "--save"));
-    }
-    if (!options.output.empty()) {
-      ASSIGN_OR_RETURN(outputs.run, NewFile::Create(options.output, "--output"));
-    }
-    return outputs;
-  }
 };
 
 absl::Status Publish(const std::string& text, NewFile& file) {
@@ -435,7 +424,9 @@ absl::Status Rank(const RankOptions& options) {
   ASSIGN_OR_RETURN(const RunConfig config, LoadConfigOfRun(options.run_dir));
   BatchProgress progress("document");
   ASSIGN_OR_RETURN(SavedRanker ranker, RankerOf(options));
-  ASSIGN_OR_RETURN(RankOutputs outputs, RankOutputs::Open(options));
+  RankOutputs outputs;
+  ASSIGN_OR_RETURN(outputs.ranker, NewFile::Create(options.save, "--save"));
+  ASSIGN_OR_RETURN(outputs.run, NewFile::Create(options.output, "--output"));
   ASSIGN_OR_RETURN(const RankingInput input, ReadRankingInput(options));
   Grades grades;
   if (!options.qrels.empty()) {
