@@ -31,45 +31,33 @@ struct ChatOptions : TextModelOptions {
   WriteFlags flags;
 };
 
-// Where the conversation comes from and goes to.
-struct ChatStreams {
-  std::istream& input;
-  std::ostream& output;
-  bool is_typed = false;  // a person types the input: a fault does not end the conversation
-  bool is_shown = false;  // the output is a terminal, which would take some characters for commands
-};
-
 constexpr char kCommands[] = "/reset forgets the conversation, /quit ends it.";
 
 class Chat {
  public:
-  Chat(TextService& service, ChatSession session, CompletionRequest request, ChatStreams streams)
-      : service_(service),
-        session_(std::move(session)),
-        request_(std::move(request)),
-        streams_(streams) {
+  Chat(TextService& service, ChatSession session, CompletionRequest request)
+      : service_(service), session_(std::move(session)), request_(std::move(request)) {
     request_.begins_text = true;
     if (!session_.closing().empty()) request_.stop = {session_.closing()};
   }
 
-  // Each line of the input is a turn.
+  // Each line of standard input is a turn.
   absl::Status Run() {
-    std::ostream& output = streams_.output;
-    const bool prompts = streams_.is_typed && streams_.is_shown;
-    if (prompts) output << kCommands << "\n";
+    const bool prompts = is_typed_ && is_shown_;
+    if (prompts) std::cout << kCommands << "\n";
     std::string line;
     while (true) {
-      if (prompts) output << "> " << std::flush;
-      if (!std::getline(streams_.input, line) || line == "/quit") break;
+      if (prompts) std::cout << "> " << std::flush;
+      if (!std::getline(std::cin, line) || line == "/quit") break;
       if (line == "/reset") {
         session_.Reset();
       } else if (!absl::StripAsciiWhitespace(line).empty()) {
         const absl::Status answered = Turn(line);
-        if (!answered.ok() && !streams_.is_typed) return answered;
+        if (!answered.ok() && !is_typed_) return answered;
         if (!answered.ok()) LogWarning(answered.message());
       }
     }
-    if (prompts) output << "\n";
+    if (prompts) std::cout << "\n";
     return absl::OkStatus();
   }
 
@@ -103,7 +91,7 @@ class Chat {
   }
 
   std::string Shown(const std::string& text) const {
-    if (streams_.is_shown) return DisplayableLines(text);
+    if (is_shown_) return DisplayableLines(text);
     std::string valid;
     data::AppendWithReplacements(text, valid);
     return valid;
@@ -113,19 +101,22 @@ class Chat {
     ASSIGN_OR_RETURN(request_.prompt, PromptThatFits());
     StreamedText streamed(request_.write.method == WriteMethod::kLeftToRight, request_.stop);
     request_.listener = [&](int64_t, const ShownToken& token) {
-      streams_.output << Shown(streamed.Add(token.piece)) << std::flush;
+      std::cout << Shown(streamed.Add(token.piece)) << std::flush;
     };
     const auto answers = service_.Complete({request_});
     RETURN_IF_ERROR(answers.status());
     const std::string& answer = answers->front().front().text;
-    streams_.output << Shown(streamed.Finish(answer)) << std::endl;
+    std::cout << Shown(streamed.Finish(answer)) << std::endl;
     return std::string(absl::StripAsciiWhitespace(answer));
   }
 
   TextService& service_;
   ChatSession session_;
   CompletionRequest request_;
-  const ChatStreams streams_;
+  // A person types the input: a fault does not end the conversation.
+  const bool is_typed_ = ::isatty(STDIN_FILENO) == 1;
+  // A terminal would take some characters for commands.
+  const bool is_shown_ = ::isatty(STDOUT_FILENO) == 1;
 };
 
 absl::Status RunChat(const ChatOptions& options, OpenService open) {
@@ -137,9 +128,7 @@ absl::Status RunChat(const ChatOptions& options, OpenService open) {
       options.max_tokens.value_or(std::clamp<int64_t>(facts.seq_len / 2, 1, kDefaultMaxTokens));
   ASSIGN_OR_RETURN(ChatSession session,
                    ChatSession::Start(facts, options.chat_template, options.system));
-  Chat chat(*service, std::move(session), request,
-            {std::cin, std::cout, ::isatty(STDIN_FILENO) == 1, ::isatty(STDOUT_FILENO) == 1});
-  return chat.Run();
+  return Chat(*service, std::move(session), request).Run();
 }
 
 }  // namespace
