@@ -54,15 +54,14 @@ void VisitFfnResidual(HfKeys& keys) {
   if (reader == nullptr) {
     const bool is_said = keys.updated() != nullptr && keys.updated()->contains(kFfnResidual);
     if (is_input || is_said)
-      keys.Write(kFfnResidual, is_input ? "input" : "normed", HfKeys::In::kAll);
+      keys.Write(kFfnResidual, EnumName(keys.model.ffn_residual), HfKeys::In::kAll);
     return;
   }
   std::string form = "normed";
   reader->String(kFfnResidual, form);
   reader->faults().Require(
-      form == "normed" || form == "input",
+      ParseEnum(form, keys.model.ffn_residual),
       absl::StrCat("'", kFfnResidual, "' is \"", form, "\" but must be \"normed\" or \"input\""));
-  keys.model.ffn_residual = form == "input" ? FfnResidual::kInput : FfnResidual::kNormed;
   keys.config.ffn_residual_is_open = reader->Find(kFfnResidual) == nullptr;
 }
 
