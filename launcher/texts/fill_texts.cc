@@ -351,7 +351,7 @@ absl::StatusOr<std::vector<FilledText>> ModelTextService::Fill(const FillRequest
   const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
                            model_.vocabulary.adds_space());
   ASSIGN_OR_RETURN(const std::vector<Tokens> encoded,
-                   Encode(encoder.PartsToEncode(source), "encoding the text"));
+                   model_.vocabulary.Encode(encoder.PartsToEncode(source), "encoding the text"));
   ASSIGN_OR_RETURN(const GapText text, encoder.Assemble(source, encoded));
   RETURN_IF_ERROR(CheckCanFill(source, writer.form));
   RETURN_IF_ERROR(CheckLength(text.num_given(), request.max_prompt));

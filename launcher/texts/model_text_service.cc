@@ -160,17 +160,9 @@ absl::StatusOr<WritingModel> ModelTextService::writing_model() const {
                       .backend = model_.backend.get()};
 }
 
-absl::StatusOr<std::vector<Tokens>> ModelTextService::Encode(const std::vector<std::string>& texts,
-                                                             absl::string_view doing) const {
-  return model_.vocabulary.Encode(texts, doing);
-}
-
-std::string ModelTextService::TextOf(const Tokens& tokens) const {
-  return model_.vocabulary.TextOf(tokens);
-}
-
 absl::StatusOr<int64_t> ModelTextService::CountTokens(const std::string& text) {
-  ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({text}, "counting tokens"));
+  ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
+                   model_.vocabulary.Encode({text}, "counting tokens"));
   return static_cast<int64_t>(tokens.front().size());
 }
 
@@ -300,7 +292,8 @@ absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& r
 }
 
 absl::StatusOr<EncodedPrompt> ModelTextService::Encode(const CompletionRequest& request) const {
-  ASSIGN_OR_RETURN(std::vector<Tokens> tokens, Encode({request.prompt}, "encoding the prompt"));
+  ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
+                   model_.vocabulary.Encode({request.prompt}, "encoding the prompt"));
   return Check(request, std::move(tokens.front()));
 }
 
@@ -308,7 +301,8 @@ absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
     const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
-  ASSIGN_OR_RETURN(std::vector<Tokens> tokens, Encode(texts, "encoding the prompts"));
+  ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
+                   model_.vocabulary.Encode(texts, "encoding the prompts"));
   std::vector<EncodedPrompt> prompts;
   for (size_t n = 0; n < requests.size(); ++n) {
     absl::StatusOr<EncodedPrompt> prompt = Check(requests[n], std::move(tokens[n]));
@@ -552,7 +546,8 @@ absl::StatusOr<TextScore> ModelTextService::Score(const ScoreRequest& request) {
   writer.before_pass = request.check_wanted;
   ASSIGN_OR_RETURN(
       const std::vector<Tokens> encoded,
-      Encode({request.context, request.context + request.continuation}, "encoding the text"));
+      model_.vocabulary.Encode({request.context, request.context + request.continuation},
+                               "encoding the text"));
   ASSIGN_OR_RETURN(const ScoredText text,
                    AskedText(request, NumGiven(encoded[0], encoded[1]), encoded[1]));
   TextScore score{.is_greedy = text.asked.empty(),  // certain

@@ -57,9 +57,9 @@ class ModelTextService final : public TextService {
   // FailedPrecondition if it has learned no other way to write or score.
   absl::StatusOr<WritingModel> writing_model() const;
 
-  absl::StatusOr<std::vector<std::vector<int32_t>>> Encode(const std::vector<std::string>& texts,
-                                                           absl::string_view doing) const;
-  std::string TextOf(const std::vector<int32_t>& tokens) const;
+  std::string TextOf(const std::vector<int32_t>& tokens) const {
+    return model_.vocabulary.TextOf(tokens);
+  }
   // `spaceless`: the position whose token loses the space that it begins with; -1: none.
   ShownToken Show(const WrittenToken& token, int64_t spaceless = -1) const;
 

@@ -168,17 +168,15 @@ absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits,
     text.erase(0, begin);
     return absl::OkStatus();
   };
-  if (auto* completion = std::get_if<CompletionRequest>(&request.what)) {
-    completion->max_prompt = most;
+  const auto set_most = [most](auto& what) {
+    if constexpr (requires { what.max_prompt; }) what.max_prompt = most;
+  };
+  std::visit(set_most, request.what);
+  if (auto* completion = std::get_if<CompletionRequest>(&request.what))
     return limit(completion->prompt, completion->cut_context);
-  }
-  if (auto* fill = std::get_if<FillRequest>(&request.what)) {
-    fill->max_prompt = most;
-    return limit(fill->text, false);
-  }
+  if (auto* fill = std::get_if<FillRequest>(&request.what)) return limit(fill->text, false);
   auto* score = std::get_if<ScoreRequest>(&request.what);
   if (score == nullptr) return absl::OkStatus();
-  score->max_prompt = most;
   RETURN_IF_ERROR(limit(score->continuation, false));
   return limit(score->context, score->cut_context);
 }
