@@ -3,7 +3,10 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
+#include <vector>
 
 #include "core/base/fields.h"
 
@@ -31,6 +34,25 @@ inline constexpr int64_t kMostTexts = 26;
 // for one that begins none.
 inline constexpr int32_t kUnknownTag = -1;
 inline constexpr int32_t kNoTag = -2;
+
+// A labelled example, or what a dataset or a sampler has made of it.
+struct ExampleContent {
+  std::vector<std::vector<int32_t>> parts;  // ids of each text, none of them empty or cut
+  int32_t label = -1;                       // class or right choice; -1: not known. kSpans: 1 if
+                                            // parts[1] holds the answer, or 0
+  // The label where it is a number, of datasets with scores; NaN: not known, or no such dataset.
+  float score = std::numeric_limits<float>::quiet_NaN();
+  // kSpans: the answer's tokens in parts[1], [begin, end); -1, -1: none, or not known. And where
+  // parts[1] begins in the whole passage, of which it may be a window.
+  int32_t answer_begin = -1;
+  int32_t answer_end = -1;
+  int64_t window_begin = 0;
+  // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
+  // Then `label` is 0 if the tags of all words are known, else -1.
+  std::vector<int32_t> tags;
+  // kGeneration: the parts up to the end of each example that is packed here; empty: one example.
+  std::vector<int64_t> packed_ends;
+};
 
 // How the answer of kSpans is read off the states of its tokens (heads/span_head.cc).
 enum class SpanHeadKind { kConditional, kSimple };

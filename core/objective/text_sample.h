@@ -7,11 +7,11 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <vector>
 
 #include "core/config/sampling_config.h"
+#include "core/config/task_config.h"
 
 namespace anyorder {
 
@@ -21,7 +21,9 @@ struct PartLengths {
   int64_t target = 0;
 };
 
-struct TextSample {
+// Of kExamples the content of an example, and no token arrays, since how parts become a sequence is
+// the objective's business; else the arrays.
+struct TextSample : ExampleContent {
   int64_t lane = 0;
   int64_t num_lanes = 1;  // of the step, on all ranks
   int64_t step = 0;
@@ -41,26 +43,10 @@ struct TextSample {
   std::vector<uint8_t> is_functional;  // [S] SEP and CLS
   std::vector<int32_t> order;  // [S] kPairs: rank of each position inside its own half (0-based)
   bool b_follows_a = false;    // the next-sentence label
-  // kExamples only; all token arrays above are empty, since how parts become a sequence is the
-  // objective's business.
-  int64_t example = 0;                      // its number in the dataset
-  std::vector<std::vector<int32_t>> parts;  // ids of each text, none of them empty or cut
-  int32_t label = -1;                       // class or right choice; -1: not known. kSpans: 1 if
-                                            // parts[1] holds the answer, or 0
-  // A label that is a number; NaN: not known.
-  float score = std::numeric_limits<float>::quiet_NaN();
-  // kSpans: the answer's tokens in parts[1], [begin, end), or -1, -1; and where parts[1], a window,
-  // begins in the passage.
-  int32_t answer_begin = -1;
-  int32_t answer_end = -1;
-  int64_t window_begin = 0;
-  // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
-  std::vector<int32_t> tags;
+  int64_t example = 0;         // kExamples: its number in the dataset
   // kGeneration: the lengths of the step's examples, [num_lanes], on all ranks; all lanes share
   // them. Null: not asked for (AnyOrderConfig::is_padded_by_step).
   std::shared_ptr<const std::vector<PartLengths>> step_lengths;
-  // kGeneration: the parts up to the end of each example that is packed here; empty: one example.
-  std::vector<int64_t> packed_ends;
 };
 
 // A part of a passage, or of a window of it, that may be the answer to a question: what heads say

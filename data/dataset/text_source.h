@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -19,21 +18,8 @@ namespace anyorder::data {
 
 // The labelled examples that ExampleSampler draws from. StoredExamples implements it over a
 // dataset; tests over vectors.
-struct Example {
-  std::vector<std::vector<int32_t>> parts;  // ids of each text, none empty
-  int32_t label = -1;                       // -1: not known; kSpans: 1 if there is an answer, or 0
-  // The label where it is a number, of datasets with scores; NaN: not known, or no such dataset.
-  float score = std::numeric_limits<float>::quiet_NaN();
-  // kSpans: the answer's tokens in parts[1], [begin, end); -1, -1: none, or not known.
-  int32_t answer_begin = -1;
-  int32_t answer_end = -1;
-  // kSpans: where parts[1] begins in the whole passage, of which it may be a window.
-  int64_t window_begin = 0;
-  int64_t window_of = -1;  // the whole example's number; -1: this one is whole
-  // kTokens: of each token of parts[0] the class of the word that it begins, kUnknownTag or kNoTag.
-  // Then `label` is 0 if the tags of all words are known, else -1.
-  std::vector<int32_t> tags;
-  std::vector<int64_t> packed_ends;  // as in TextSample
+struct Example : ExampleContent {
+  int64_t window_of = -1;  // kSpans: the whole example's number; -1: this one is whole
 
   // The tags of the words, in their order.
   std::vector<int32_t> WordTags() const {

@@ -446,18 +446,11 @@ absl::StatusOr<TextSample> ExampleSampler::Sample(int64_t lane, int64_t step) co
 absl::StatusOr<TextSample> SampleOfExample(const ExampleSource& examples, int64_t example,
                                            uint64_t seed) {
   ASSIGN_OR_RETURN(Example read, examples.ReadExample(example));
-  TextSample sample;
+  const int64_t whole = read.window_of >= 0 ? read.window_of : example;
+  TextSample sample{std::move(read)};
   sample.seed = seed;
   sample.vocabulary = examples.vocabulary();
-  sample.example = read.window_of >= 0 ? read.window_of : example;
-  sample.parts = std::move(read.parts);
-  sample.packed_ends = std::move(read.packed_ends);
-  sample.label = read.label;
-  sample.score = read.score;
-  sample.answer_begin = read.answer_begin;
-  sample.answer_end = read.answer_end;
-  sample.window_begin = read.window_begin;
-  sample.tags = std::move(read.tags);
+  sample.example = whole;
   return sample;
 }
 
