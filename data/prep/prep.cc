@@ -16,6 +16,7 @@
 #include "core/base/counted.h"
 #include "core/base/digest.h"
 #include "core/base/file_system.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_index.h"
@@ -222,7 +223,7 @@ class Preparation {
 
   // Gives up the staging folder after a failure if it holds nothing that took time.
   void ForgetEmptyWork() {
-    const bool has_trained_model = !given_ && staging_->Exists(staging_->ModelPath());
+    const bool has_trained_model = !given_ && IsThere(staging_->ModelPath());
     const auto units = staging_->UnitPaths();
     const bool has_work =
         has_trained_model || !units.ok() || !units->empty() || staging_->IsPublished();
@@ -303,7 +304,7 @@ class Preparation {
 
   absl::Status ObtainModel() {
     std::string model;
-    if (staging_->Exists(staging_->ModelPath())) {
+    if (IsThere(staging_->ModelPath())) {
       ASSIGN_OR_RETURN(model, ReadWholeFile(staging_->ModelPath(), kMaxTextBytes));
     } else if (IsPlanned()) {
       return FailedPrecondition("the plan in '", staging_->folder(),

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +18,7 @@
 
 #include "core/base/file_system.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
@@ -119,14 +119,14 @@ absl::StatusOr<Staging> Staging::Open(const std::string& output) {
   RETURN_IF_ERROR(Check(output));
   std::error_code error;
   Staging staging(output);
-  staging.made_output_ = !fs::exists(output, error);
+  staging.made_output_ = !IsThere(output);
   fs::create_directories(staging.OutFolder(), error);
   if (error) return ErrnoStatus("create", staging.folder_, error.value());
   ASSIGN_OR_RETURN(staging.locks_.emplace_back(),
                    TakeLock(staging.folder_ + "/lock", LOCK_EX, absl::StrCat("'", output, "'")));
   // Again, now that nobody else can be at work.
   RETURN_IF_ERROR(Check(output));
-  staging.has_plan_ = staging.Exists(staging.PlanPath());
+  staging.has_plan_ = IsThere(staging.PlanPath());
   return staging;
 }
 
@@ -137,7 +137,7 @@ absl::Status Staging::Check(const std::string& output) {
   if (error) return ErrnoStatus("open", output, error.value());
   if (!fs::is_directory(status))
     return AlreadyExists("--output '", output, "' is not a directory; choose another");
-  const bool is_ours = fs::exists(fs::path(output) / kFolder / kPlanFile, error);
+  const bool is_ours = IsThere(absl::StrCat(output, "/", kFolder, "/", kPlanFile));
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
                    FileSystem::Posix()->ListDirectory(output));
   for (const std::string& name : names) {
@@ -151,7 +151,7 @@ absl::Status Staging::Check(const std::string& output) {
 absl::StatusOr<Staging> Staging::Join(const std::string& output, const std::string& slice) {
   RETURN_IF_ERROR(Check(output));
   Staging staging(output);
-  staging.has_plan_ = staging.Exists(staging.PlanPath());
+  staging.has_plan_ = IsThere(staging.PlanPath());
   if (!staging.has_plan_) {
     return FailedPrecondition("no preparation is planned in '", output,
                               "'; run it with --plan first");
@@ -200,18 +200,13 @@ absl::Status Staging::ForgetDataset() {
       if (IsDatasetFile(name)) paths.push_back(JoinPath(folder, name));
   }
   for (const std::string& path : paths)
-    if (Exists(path)) RETURN_IF_ERROR(files->RemoveFile(path));
+    if (IsThere(path)) RETURN_IF_ERROR(files->RemoveFile(path));
   return absl::OkStatus();
-}
-
-bool Staging::Exists(const std::string& path) const {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0;
 }
 
 std::string Staging::NewUnitPath(size_t unit) const {
   std::string path = absl::StrFormat("%s/unit-%06d", folder_, unit);
-  while (Exists(path)) path += "+";
+  while (IsThere(path)) path += "+";
   return path;
 }
 
@@ -226,7 +221,7 @@ absl::StatusOr<std::vector<std::string>> Staging::UnitPaths() const {
   return paths;
 }
 
-bool Staging::IsPublished() const { return Exists(absl::StrCat(output_, "/", kIndexFile)); }
+bool Staging::IsPublished() const { return IsThere(absl::StrCat(output_, "/", kIndexFile)); }
 
 absl::Status Staging::Publish() {
   FileSystem* const files = FileSystem::Posix();

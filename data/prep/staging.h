@@ -73,7 +73,6 @@ class Staging {
   // Of all finished units.
   absl::StatusOr<std::vector<std::string>> UnitPaths() const;
   std::string OutFolder() const { return folder_ + "/out"; }
-  bool Exists(const std::string& path) const;
   // Whether OUTPUT/dataset.json is there: the work is done, only the folder was not removed.
   bool IsPublished() const;
   // Moves everything from OutFolder into OUTPUT, dataset.json last, and makes it durable.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -11,6 +10,7 @@
 
 #include "core/base/digest.h"
 #include "core/base/json_members.h"
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
 #include "data/prep/sentencepiece_bridge.h"
@@ -239,13 +239,12 @@ std::map<std::string, std::string> DatasetVocabulary::TextSettings() const {
 
 absl::StatusOr<DatasetVocabulary> ReadVocabulary(const std::string& path,
                                                  const DeclaredVocabulary& declared) {
-  std::error_code ignored;
   std::string file = path;
-  if (fs::is_directory(path, ignored)) {
-    if (fs::exists(fs::path(path) / kIndexFile, ignored)) return ReadOfDataset(path, declared);
+  if (IsDirectory(path)) {
+    if (IsThere(fs::path(path) / kIndexFile)) return ReadOfDataset(path, declared);
     file.clear();
     for (const char* name : {kHuggingFaceFile, kOtherModelFile, kTokenizerFile}) {
-      if (!file.empty() || !fs::exists(fs::path(path) / name, ignored)) continue;
+      if (!file.empty() || !IsThere(fs::path(path) / name)) continue;
       RETURN_IF_ERROR(CheckFileInside(path, name));
       file = (fs::path(path) / name).string();
     }

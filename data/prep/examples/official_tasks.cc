@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/named_path.h"
 #include "core/base/status.h"
 
 namespace anyorder::data {
@@ -82,8 +83,7 @@ std::string DescribeOfficialTasks() {
 
 absl::StatusOr<InputFile> OfficialReading::OneFile(TextKind kind) const {
   const char* const ending = EndingOf(kind);
-  std::error_code ignored;
-  if (fs::is_directory(path_, ignored)) {
+  if (IsDirectory(path_)) {
     return InvalidArgument("'", path_, "' is a directory, but --task ", task_.name,
                            " reads one file, so that training and test data stay apart",
                            FilesIn(path_, ending), ". Name one of ", task_.input);

@@ -65,17 +65,16 @@ absl::Status ReadFolder(const std::string& path, const Folder& folder, OfficialR
 }
 
 absl::Status ReadImdb(OfficialReading& reading) {
-  std::error_code ignored;
   const fs::path path = NamedPath(reading.path());
   if (path.filename() == kUnlabelled.name) return ReadFolder(path, kUnlabelled, reading);
   for (const Folder& folder : kLabelled) {
-    if (fs::is_directory(path / folder.name, ignored)) continue;
+    if (IsDirectory(path / folder.name)) continue;
     return InvalidArgument("'", reading.path(), "' holds no folder '", folder.name, "'; name ",
                            reading.task().input);
   }
   for (const Folder& folder : kLabelled)
     RETURN_IF_ERROR(ReadFolder(path / folder.name, folder, reading));
-  if (fs::exists(path / kUnlabelled.name, ignored)) {
+  if (IsThere(path / kUnlabelled.name)) {
     reading.LeaveOut(path / kUnlabelled.name, "has no labels; it is read where it is named itself");
   }
   return absl::OkStatus();
