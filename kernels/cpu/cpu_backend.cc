@@ -32,7 +32,6 @@ extern const VectorKernels kVectorKernels;
 namespace {
 
 using cpu::Element;
-using cpu::ParallelForRanges;
 using cpu::RowGrain;
 
 // Elements of a flat range that make a piece worth a thread's while.
@@ -147,7 +146,7 @@ class CpuBackend : public Backend {
     const int64_t grain = PartialGrain(rows);
     const int64_t count = (rows + grain - 1) / grain;
     float* partials = Partials(count * columns);
-    ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+    InRanges(rows, grain, [&](int64_t begin, int64_t end) {
       vector_.column_sum(element, args.x.raw(), columns, begin, end,
                          partials + begin / grain * columns);
     });
@@ -204,7 +203,7 @@ class CpuBackend : public Backend {
     const int64_t grain = PartialGrain(rows);
     const int64_t count = (rows + grain - 1) / grain;
     float* partials = Partials(2 * count * job.columns);
-    ParallelForRanges(rows, grain, num_threads_, [&](int64_t begin, int64_t end) {
+    InRanges(rows, grain, [&](int64_t begin, int64_t end) {
       float* dgamma = partials + 2 * (begin / grain) * job.columns;
       vector_.layer_norm_backward(job, begin, end, dgamma, dgamma + job.columns);
     });
@@ -226,9 +225,8 @@ class CpuBackend : public Backend {
     // batch whose ids are all alike (the query stream's mask embedding) is shared out as well as
     // any other.
     constexpr int64_t kColumnsPerPiece = 64;
-    ParallelForRanges(job.columns, kColumnsPerPiece, num_threads_, [&](int64_t begin, int64_t end) {
-      vector_.embedding_backward(job, begin, end);
-    });
+    InRanges(job.columns, kColumnsPerPiece,
+             [&](int64_t begin, int64_t end) { vector_.embedding_backward(job, begin, end); });
   }
 
   void Run(const RotaryArgs& args) {
@@ -264,21 +262,20 @@ class CpuBackend : public Backend {
         .epsilon = static_cast<float>(args.epsilon * (is_told ? args.control->epsilon_scale
                                                               : EpsilonScale(args, args.step + 1))),
         .weight_decay = static_cast<float>(args.weight_decay)};
-    ParallelForRanges(args.grad.num_elements(), kFlatGrain, num_threads_,
-                      [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
+    InRanges(args.grad.num_elements(), kFlatGrain,
+             [&](int64_t begin, int64_t end) { vector_.adamw(job, begin, end); });
   }
 
   void Run(const CopyRowsArgs& args) {
     const int64_t size = SizeOf(args.source.dtype());
     const char* source = static_cast<const char*>(args.source.raw()) + args.source_begin * size;
     char* destination = static_cast<char*>(args.destination.raw()) + args.destination_begin * size;
-    ParallelForRanges(args.rows, RowGrain(args.columns), num_threads_,
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t r = begin; r < end; ++r) {
-                          std::memcpy(destination + r * args.destination_stride * size,
-                                      source + r * args.source_stride * size, args.columns * size);
-                        }
-                      });
+    InRanges(args.rows, RowGrain(args.columns), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        std::memcpy(destination + r * args.destination_stride * size,
+                    source + r * args.source_stride * size, args.columns * size);
+      }
+    });
   }
 
   void Run(const GatherRowsArgs& args) {
@@ -287,34 +284,31 @@ class CpuBackend : public Backend {
     const int64_t row_bytes = columns * SizeOf(args.x.dtype());
     const char* x = static_cast<const char*>(args.x.raw());
     char* y = static_cast<char*>(args.y.raw());
-    ParallelForRanges(args.num_rows, RowGrain(columns), num_threads_,
-                      [&](int64_t begin, int64_t end) {
-                        for (int64_t r = begin; r < end; ++r) {
-                          if (args.scatter_add) {
-                            char* row = y + args.rows[r] * row_bytes;
-                            vector_.add(element, row, x + r * row_bytes, row, 0, columns);
-                          } else {
-                            std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
-                          }
-                        }
-                      });
+    InRanges(args.num_rows, RowGrain(columns), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        if (args.scatter_add) {
+          char* row = y + args.rows[r] * row_bytes;
+          vector_.add(element, row, x + r * row_bytes, row, 0, columns);
+        } else {
+          std::memcpy(y + r * row_bytes, x + args.rows[r] * row_bytes, row_bytes);
+        }
+      }
+    });
   }
 
   void Run(const SumOfSquaresArgs& args) {
     const float* x = args.x.data<float>();
     double* sums = args.sums.data<double>();
-    ParallelForRanges(
-        args.x.num_elements(), kNormBlockElements, num_threads_, [&](int64_t begin, int64_t end) {
-          sums[begin / kNormBlockElements] = vector_.sum_of_squares(x + begin, end - begin);
-        });
+    InRanges(args.x.num_elements(), kNormBlockElements, [&](int64_t begin, int64_t end) {
+      sums[begin / kNormBlockElements] = vector_.sum_of_squares(x + begin, end - begin);
+    });
   }
 
   void Run(const AddArgs& args) {
     const Element element = ElementOf(args.a.dtype());
-    ParallelForRanges(args.a.num_elements(), kFlatGrain, num_threads_,
-                      [&](int64_t begin, int64_t end) {
-                        vector_.add(element, args.a.raw(), args.b.raw(), args.y.raw(), begin, end);
-                      });
+    InRanges(args.a.num_elements(), kFlatGrain, [&](int64_t begin, int64_t end) {
+      vector_.add(element, args.a.raw(), args.b.raw(), args.y.raw(), begin, end);
+    });
   }
 
   void Run(const CastArgs& args) {
@@ -323,20 +317,18 @@ class CpuBackend : public Backend {
     const int64_t size = SizeOf(args.x.dtype());
     const char* x = static_cast<const char*>(args.x.raw());
     char* y = static_cast<char*>(args.y.raw());
-    ParallelForRanges(args.x.num_elements(), kFlatGrain, num_threads_,
-                      [&](int64_t begin, int64_t end) {
-                        if (from == to)
-                          std::memmove(y + begin * size, x + begin * size, (end - begin) * size);
-                        else
-                          vector_.cast(to, x, y, begin, end);
-                      });
+    InRanges(args.x.num_elements(), kFlatGrain, [&](int64_t begin, int64_t end) {
+      if (from == to)
+        std::memmove(y + begin * size, x + begin * size, (end - begin) * size);
+      else
+        vector_.cast(to, x, y, begin, end);
+    });
   }
 
   void Run(const FillZeroArgs& args) {
     char* data = static_cast<char*>(args.x.raw());
-    ParallelForRanges(
-        args.x.num_bytes(), 4 * kFlatGrain, num_threads_,
-        [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
+    InRanges(args.x.num_bytes(), 4 * kFlatGrain,
+             [&](int64_t begin, int64_t end) { std::memset(data + begin, 0, end - begin); });
   }
 
   template <typename Args>
@@ -349,10 +341,14 @@ class CpuBackend : public Backend {
             .columns = NumColumns(args.x),
             .dropout = JobOf(args.dropout, args.row_ids)};
   }
+  template <typename Body>
+  void InRanges(int64_t count, int64_t grain, const Body& body) const {
+    cpu::ParallelForRanges(count, grain, num_threads_, body);
+  }
   template <typename Job>
   void RunRows(int64_t rows, const Job& job, void (*kernel)(const Job&, int64_t, int64_t)) {
-    ParallelForRanges(rows, RowGrain(job.columns), num_threads_,
-                      [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
+    InRanges(rows, RowGrain(job.columns),
+             [&](int64_t begin, int64_t end) { kernel(job, begin, end); });
   }
   // Grows only, so that a step allocates nothing after its first run.
   float* Partials(int64_t elements) {
