@@ -11,7 +11,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 
@@ -36,12 +35,7 @@ class Stopped(Exception):
 
 def mpi_library(directory):
     """The libmpi that anyorder-train is linked with; the usual name where that cannot be told."""
-    try:
-        text = subprocess.run(["ldd", os.path.join(directory, "anyorder-train")],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                              errors="surrogateescape").stdout
-    except OSError:
-        return "libmpi.so.40"
+    _, text = doctor_site.run(["ldd", os.path.join(directory, "anyorder-train")])
     found = re.search(r"^\s*libmpi\.so\S* => (/\S+)", text, re.M)
     return found.group(1) if found else "libmpi.so.40"
 
