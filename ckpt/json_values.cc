@@ -1,11 +1,11 @@
 #include "ckpt/json_values.h"
 
-#include <iterator>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/crc32c.h"
+#include "core/base/fields.h"
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
@@ -68,9 +68,8 @@ absl::StatusOr<const ParsedJson*> GetObject(const ParsedJson& json, const char* 
 template <>
 absl::StatusOr<DType> GetMember(const ParsedJson& json, const char* key) {
   ASSIGN_OR_RETURN(const auto name, GetMember<std::string>(json, key));
-  for (size_t i = 0; i < std::size(kDTypes); ++i) {
-    if (kDTypes[i].name == name) return static_cast<DType>(i);
-  }
+  DType dtype{};
+  if (ParseEnum(name, dtype)) return dtype;
   return DataLoss("dtype '", name, "' is not one of ours");
 }
 

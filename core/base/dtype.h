@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <type_traits>
@@ -22,15 +23,15 @@ enum class DType : uint8_t {
   kUint8
 };
 
-struct DTypeTraits {
-  absl::string_view name;  // as safetensors spells it
-  int64_t bytes = 0;       // of an element
-};
-inline constexpr DTypeTraits kDTypes[] = {{"F64", 8}, {"F32", 4}, {"BF16", 2}, {"F16", 2},
-                                          {"I64", 8}, {"I32", 4}, {"U16", 2},  {"U8", 1}};
-
-constexpr int64_t SizeOf(DType dtype) { return kDTypes[static_cast<int>(dtype)].bytes; }
-constexpr absl::string_view Name(DType dtype) { return kDTypes[static_cast<int>(dtype)].name; }
+// As safetensors has them (core/base/fields.h).
+constexpr auto SpellingsOf(DType) {
+  return std::array{"F64", "F32", "BF16", "F16", "I64", "I32", "U16", "U8"};
+}
+constexpr absl::string_view Name(DType dtype) {
+  return SpellingsOf(dtype)[static_cast<size_t>(dtype)];
+}
+inline constexpr int64_t kDTypeBytes[] = {8, 4, 2, 2, 8, 4, 2, 1};  // of an element
+constexpr int64_t SizeOf(DType dtype) { return kDTypeBytes[static_cast<int>(dtype)]; }
 
 // The upper half of a float, rounded to nearest even; NaN stays a (quiet) NaN.
 struct BFloat16 {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/fields.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
 
@@ -42,11 +43,8 @@ absl::StatusOr<std::optional<Originals>> Originals::Open(const std::string& path
   ASSIGN_OR_RETURN(originals.file_, ckpt::SafetensorsReader::Open(path));
   for (const auto& [key, value] : originals.file_->metadata()) {
     if (!absl::StartsWith(key, kTypePrefix)) continue;
-    const auto* type = std::ranges::find(kDTypes, value, &DTypeTraits::name);
-    if (type == std::end(kDTypes))
+    if (!ParseEnum(value, originals.types_[std::string(absl::StripPrefix(key, kTypePrefix))]))
       return DataLoss("'", path, "': '", key, "' is no type; import the weights again");
-    originals.types_[std::string(absl::StripPrefix(key, kTypePrefix))] =
-        static_cast<DType>(type - std::begin(kDTypes));
   }
   if (originals.types_.empty())
     return DataLoss("'", path, "' names no tensor; import the weights again");
