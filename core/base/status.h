@@ -64,6 +64,11 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path,
 
 // `status` with `context: ` put before its message; OK stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
+template <typename Value>
+absl::StatusOr<Value> Annotate(absl::StatusOr<Value> result, absl::string_view context) {
+  if (!result.ok()) return Annotate(result.status(), context);
+  return result;
+}
 
 // Prints the one line that a program owes its user on failure: "PROGRAM: message". When OK it
 // prints nothing, but what was printed before must reach its reader: a full disk behind stdout is a

@@ -21,9 +21,9 @@ std::string Text(const Json& json) { return DumpJson(json, 2) + "\n"; }
 }  // namespace
 
 absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view path) {
-  const auto parsed = ParseJsonObject<Json>(text, "; fetch the model's config.json again");
-  RETURN_IF_ERROR(Annotate(parsed.status(), absl::StrCat("'", path, "'")));
-  const Json& json = *parsed;
+  ASSIGN_OR_RETURN(const Json json,
+                   Annotate(ParseJsonObject<Json>(text, "; fetch the model's config.json again"),
+                            absl::StrCat("'", path, "'")));
   HfConfigReader reader(json);
   std::string type;
   reader.String("model_type", type);
@@ -32,9 +32,8 @@ absl::StatusOr<HfConfig> ParseHfConfig(absl::string_view text, absl::string_view
                               "' was written by `anyorder export --format safetensors`, which "
                               "cannot be imported; import the run itself with --format run");
   }
-  const absl::StatusOr<const HfFamily*> family = FamilyOfType(type, ClassOf(json));
-  if (!family.ok()) return Annotate(family.status(), path);
-  HfConfig config = (*family)->ReadConfig(reader);
+  ASSIGN_OR_RETURN(const HfFamily* const family, Annotate(FamilyOfType(type, ClassOf(json)), path));
+  HfConfig config = family->ReadConfig(reader);
   if (!reader.faults().empty())
     return DataLoss(path, ": ", reader.faults().Joined(), "; use the config.json of these weights");
   if (!reader.unsupported().empty())

@@ -79,9 +79,7 @@ absl::StatusOr<std::vector<InputLine>> ReadPromptLines(const std::string& path,
   ASSIGN_OR_RETURN(std::vector<InputLine> lines, ReadInputLines(path, objects));
   for (InputLine& line : lines) {
     if (line.object.is_null()) continue;
-    absl::StatusOr<std::string> text = TextField(line.object, "text");
-    RETURN_IF_ERROR(Annotate(text.status(), line.place));
-    line.text = *std::move(text);
+    ASSIGN_OR_RETURN(line.text, Annotate(TextField(line.object, "text"), line.place));
   }
   if (!lines.empty()) return lines;
   return FailedPrecondition(

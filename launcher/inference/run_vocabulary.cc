@@ -70,11 +70,7 @@ absl::Status RunVocabulary::ReadHuggingFace() {
 
 absl::StatusOr<TokenLists> RunVocabulary::Encode(const std::vector<std::string>& texts,
                                                  absl::string_view doing) const {
-  if (is_huggingface()) {
-    absl::StatusOr<TokenLists> lists = EncodeAsWritten(texts);
-    RETURN_IF_ERROR(Annotate(lists.status(), doing));
-    return lists;
-  }
+  if (is_huggingface()) return Annotate(EncodeAsWritten(texts), doing);
   TokenLists lists;
   for (const std::string& text : texts) {
     const size_t nul = text.find('\0');

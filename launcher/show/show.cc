@@ -229,12 +229,11 @@ absl::StatusOr<std::string> RanksOfMaskFile(const std::string& path) {
     return FailedPrecondition(path, ": ", text.size(), " bytes, but at most ", 2 * kMostEntries,
                               " are read; draw a smaller one");
   ASSIGN_OR_RETURN(const DenseMask mask, ParseMask(text, path));
-  const absl::StatusOr<RankForm> form = ToRanks(mask);
-  if (!form.ok()) return Annotate(form.status(), path);
+  ASSIGN_OR_RETURN(const RankForm form, Annotate(ToRanks(mask), path));
   std::vector<std::string> keys;
-  for (const int32_t key : form->key)
+  for (const int32_t key : form.key)
     keys.push_back(key == kernels::kKeyNever ? "-" : absl::StrCat(key));
-  return absl::StrCat("lim ", absl::StrJoin(form->lim, " "), "\nkey ", absl::StrJoin(keys, " "),
+  return absl::StrCat("lim ", absl::StrJoin(form.lim, " "), "\nkey ", absl::StrJoin(keys, " "),
                       "\n");
 }
 

@@ -206,9 +206,7 @@ class Submission {
                         "lost"));
     }
     if (options_.time.empty()) return absl::OkStatus();
-    const absl::StatusOr<int64_t> parsed = ParseTimeLimit(options_.time);
-    if (!parsed.ok()) return Annotate(parsed.status(), "--time");
-    const int64_t limit = *parsed;
+    ASSIGN_OR_RETURN(const int64_t limit, Annotate(ParseTimeLimit(options_.time), "--time"));
     if (limit == 0 || limit > signal_seconds_) return absl::OkStatus();
     return InvalidArgument("--time ", options_.time, " is not longer than the ", signal_seconds_,
                            " s that the run gets to save and stop; raise it, "

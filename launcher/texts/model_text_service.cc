@@ -305,9 +305,8 @@ absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
                    model_.vocabulary.Encode(texts, "encoding the prompts"));
   std::vector<EncodedPrompt> prompts;
   for (size_t n = 0; n < requests.size(); ++n) {
-    absl::StatusOr<EncodedPrompt> prompt = Check(requests[n], std::move(tokens[n]));
-    RETURN_IF_ERROR(Annotate(prompt.status(), absl::StrCat("prompt ", n + 1)));
-    prompts.push_back(*std::move(prompt));
+    ASSIGN_OR_RETURN(prompts.emplace_back(), Annotate(Check(requests[n], std::move(tokens[n])),
+                                                      absl::StrCat("prompt ", n + 1)));
   }
   return prompts;
 }

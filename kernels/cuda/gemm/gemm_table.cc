@@ -191,9 +191,7 @@ std::string PathBeside(const std::string& path, const GemmTable& table) {
 
 absl::StatusOr<GemmTable> ReadGemmTable(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTableBytes));
-  absl::StatusOr<GemmTable> table = ParseGemmTable(text);
-  if (!table.ok()) return Annotate(table.status(), absl::StrCat("'", path, "'"));
-  return table;
+  return Annotate(ParseGemmTable(text), absl::StrCat("'", path, "'"));
 }
 
 absl::Status WriteGemmTable(const GemmTable& table, const std::string& path) {
