@@ -22,7 +22,7 @@
 #include "core/base/mutex.h"
 #include "data/dataset/dataset_index.h"
 #include "data/dataset/lru_cache.h"
-#include "data/dataset/shard.h"
+#include "data/dataset/shard_format.h"
 #include "data/dataset/shard_index.h"
 #include "data/dataset/stored_examples.h"
 #include "data/dataset/text_source.h"
@@ -72,6 +72,7 @@ class Dataset : public TextSource {
   absl::Status Verify() const;
 
  private:
+  class Shard;
   class ReadNote;
   using ChunkKey = std::tuple<uint64_t, uint64_t, uint64_t>;  // shard, array, chunk
   using Chunk = std::vector<uint8_t>;
