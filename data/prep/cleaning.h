@@ -16,8 +16,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/fields.h"
-
 namespace anyorder::data {
 
 enum class LetterCase { kCased, kUncased };
@@ -31,7 +29,7 @@ struct Cleaning {
   LetterCase letter_case = LetterCase::kCased;
   CleanMode mode = CleanMode::kXlnet;
 
-  const char* name() const { return EnumName(mode); }
+  const char* name() const { return SpellingsOf(mode)[static_cast<size_t>(mode)]; }
 };
 
 // Where scripts begin in Unicode; several may have one name.
