@@ -31,12 +31,13 @@ ModelConfig SpanModel(SpanHeadKind kind, bool answer_class) {
 
 // A passage of five tokens, so that the search tries every start and end.
 TextSample SpanSample(int32_t begin, int32_t end) {
-  return {
-      .vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = kSmallVocab, .begin = 1},
-      .parts = {{8, 9}, {7, 12, 9, 11, 10}},
-      .label = begin >= 0 ? 1 : 0,
-      .answer_begin = begin,
-      .answer_end = end};
+  TextSample sample = {
+      .vocabulary = {.separator = 4, .classifier = 3, .mask = 6, .size = kSmallVocab, .begin = 1}};
+  sample.parts = {{8, 9}, {7, 12, 9, 11, 10}};
+  sample.label = begin >= 0 ? 1 : 0;
+  sample.answer_begin = begin;
+  sample.answer_end = end;
+  return sample;
 }
 
 class SpanHeadTest : public ::testing::TestWithParam<SpanHeadKind> {

@@ -26,9 +26,10 @@ constexpr const char* kBothWays[] = {"xlnet_finetuning", "bert_finetuning",
                                      "longformer_finetuning"};
 
 TextSample SampleOf(std::vector<std::vector<int32_t>> parts) {
-  return {
-      .vocabulary = {.separator = kSepId, .classifier = kClsId, .mask = 6, .size = 99, .begin = 1},
-      .parts = std::move(parts)};
+  TextSample sample = {
+      .vocabulary = {.separator = kSepId, .classifier = kClsId, .mask = 6, .size = 99, .begin = 1}};
+  sample.parts = std::move(parts);
+  return sample;
 }
 
 ModelConfig ModelFor(const std::string& objective, const TaskConfig& task) {
