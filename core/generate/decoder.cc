@@ -102,15 +102,14 @@ absl::Status Decoder::ReadPrompts(const std::vector<Prompt>& prompts) {
 }
 
 // In lanes `first` and on. Prompts share a pass while its rows, padding included, are no more than
-// a product computes at once (slot_network.cc); a longer one is computed alone.
+// a product computes at once; a longer one is computed alone.
 absl::Status Decoder::RunPrompts(const std::vector<LanePass>& passes, int64_t first) {
-  constexpr size_t kMostRows = 256;
   for (size_t begin = 0; begin < passes.size();) {
     size_t longest = 0;
     size_t end = begin;
     for (; end < passes.size(); ++end) {
       const size_t most = std::max(longest, passes[end].lasting.size());
-      if (end > begin && (end + 1 - begin) * most > kMostRows) break;
+      if (end > begin && (end + 1 - begin) * most > size_t{kProductRows}) break;
       longest = most;
     }
     const std::vector<LanePass> together(passes.begin() + static_cast<int64_t>(begin),

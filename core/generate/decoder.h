@@ -42,11 +42,11 @@ class Decoder final : public NextTokens {
       const GenerationForm& form, const std::vector<Prompt>& prompts, kernels::Backend& backend,
       std::function<absl::Status()> before_pass = nullptr);
 
-  // Computes further prompts; their lanes stand behind the others, which had as many steps as they
-  // had. Prompts that are the same, also those of lanes that are there, are computed once.
-  // Errors: as Create's; there are no new lanes then.
+  // Computes further prompts; their lanes stand behind the others. Lanes that are there keep their
+  // steps; there are no logits until the next one. Prompts that are the same, also those of lanes
+  // that are there, are computed once. Errors: as Create's; there are no new lanes then.
   absl::Status Add(const std::vector<Prompt>& prompts);
-  // Those behind it move up.
+  // Those behind it move up. There are no logits until the next step.
   void Remove(int64_t lane);
 
   int64_t vocab_size() const override { return network_->vocab_size(); }

@@ -20,7 +20,8 @@ class NextTokens {
   virtual ~NextTokens() = default;
 
   virtual int64_t vocab_size() const = 0;  // V
-  // Texts that grow side by side. Those of one prompt are neighbours, equally many for each prompt.
+  // Texts that grow side by side. BeamSearch requires that those of one prompt are neighbours, and
+  // equally many for each prompt.
   virtual int64_t lanes() const = 0;
   // Lane b's text becomes that of lane parents[b], a lane of the same prompt, with newest[b] behind
   // it. In the first call nothing has been chosen yet: newest is not read, and parents[b] is b.

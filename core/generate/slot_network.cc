@@ -34,9 +34,6 @@ int64_t RoundedRows(int64_t rows) {
 
 constexpr size_t kMostPrograms = 32;
 constexpr int64_t kMostProgramBytes = int64_t{1} << 30;  // of their activations, but of one
-// Products on the CPU are cut into blocks of so many rows (kernels/cpu/gemm.cc): whole blocks cost
-// least, and round as those of a product of all rows do.
-constexpr int64_t kProductRows = 256;
 
 // Memory is that of networks that are made for it.
 ModelConfig WithoutMemory(ModelConfig model) {
@@ -133,18 +130,17 @@ absl::StatusOr<std::unique_ptr<SlotNetwork>> SlotNetwork::Create(const ModelConf
   return network;
 }
 
-// Every lane has as many rows as the longest, so that one with many kept slots needs room for
-// another's long pass.
-absl::Status SlotNetwork::MakeRoom(int64_t content_rows) {
+// Each of these lanes has as many rows as the longest, so that one with many kept slots needs room
+// for another's long pass.
+absl::Status SlotNetwork::MakeRoom(int64_t first, int64_t count, int64_t content_rows) {
   int64_t needed = 0;
-  for (int64_t b = 0; b < lanes(); ++b) needed = std::max(needed, kept(b) + content_rows);
+  for (int64_t b = first; b < first + count; ++b) needed = std::max(needed, kept(b) + content_rows);
   if (!options_.cached || needed <= options_.key_slots) return absl::OkStatus();
   return MoveKeys(options_.lanes, needed + needed / 4);
 }
 
 absl::Status SlotNetwork::MoveKeys(int64_t lanes, int64_t key_slots) {
   programs_.clear();  // whose memory this may need
-  last_run_ = nullptr;
   if (options_.cached) {
     const BatchShape shape{.batch_size = lanes, .cached_keys = key_slots};
     ASSIGN_OR_RETURN(KeyStorage larger,
@@ -164,6 +160,7 @@ absl::Status SlotNetwork::MoveKeys(int64_t lanes, int64_t key_slots) {
 absl::Status SlotNetwork::AddLanes(int64_t lanes, int64_t key_slots, int64_t span) {
   ANYORDER_CHECK(lanes == 0 || (lanes >= 1 && key_slots >= 1 && span >= 1))
       << lanes << " lanes, " << key_slots << " key slots, " << span << " positions";
+  last_run_ = nullptr;
   if (model_.learned_positions() && span > model_.max_positions) {
     return OutOfRange("a text of ", span, " tokens, but the model has learned ",
                       model_.max_positions, " positions (model.max_positions); shorten the text");
@@ -182,6 +179,7 @@ absl::Status SlotNetwork::AddLanes(int64_t lanes, int64_t key_slots, int64_t spa
 }
 
 void SlotNetwork::RemoveLane(int64_t lane) {
+  last_run_ = nullptr;
   const int64_t last = lanes() - 1;
   const int64_t free = place_[lane];
   place_.erase(place_.begin() + lane);
@@ -215,7 +213,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
   shape.query_rows = queries == 0 ? 0 : RoundedRows(queries);
   shape.targets = RoundedRows(std::max<int64_t>(1, reads));
   shape.content_readout = queries == 0 || reads_content;
-  RETURN_IF_ERROR(MakeRoom(shape.content_rows));
+  RETURN_IF_ERROR(MakeRoom(first, shape.batch_size, shape.content_rows));
   const std::vector<int64_t> key = {shape.batch_size, first,         shape.content_rows,
                                     shape.query_rows, shape.targets, shape.content_readout ? 1 : 0};
   const auto known = programs_.find(key);

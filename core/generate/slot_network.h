@@ -31,6 +31,10 @@
 
 namespace anyorder {
 
+// Products on the CPU are cut into blocks of so many rows (kernels/cpu/gemm.cc): whole blocks cost
+// least, and round as those of a product of all rows do.
+inline constexpr int64_t kProductRows = 256;
+
 // FailedPrecondition unless all of `logits` [V], fp32 or fp64, are finite. They are not if training
 // diverged or the checkpoint is damaged.
 absl::Status CheckFinite(ConstTensorView logits);
@@ -100,7 +104,8 @@ class SlotNetwork {
                                                              kernels::Backend& backend);
 
   // Runs `passes`, those of lanes `first` and on; a lane may have no slots. Other lanes must not
-  // have changed places with them (Reorder). Row has their logits until the next Run.
+  // have changed places with them (Reorder). Row has their logits until the next Run, AddLanes or
+  // RemoveLane.
   // Errors: before_pass's; ResourceExhausted.
   absl::Status Run(const std::vector<LanePass>& passes, int64_t first = 0);
   // The logits [V] G of read `read` of lane `lane`, of an adaptive softmax log-probabilities, in
@@ -143,7 +148,7 @@ class SlotNetwork {
 
   SlotNetwork(const ModelConfig& model, int64_t vocab_size, ConstTensorView weights,
               const SlotNetworkOptions& options, kernels::Backend& backend);
-  absl::Status MakeRoom(int64_t content_rows);
+  absl::Status MakeRoom(int64_t first, int64_t count, int64_t content_rows);
   // Keys in memory for so many lanes and slots.
   absl::Status MoveKeys(int64_t lanes, int64_t key_slots);
   absl::StatusOr<Program*> Find(const std::vector<LanePass>& passes, int64_t first);

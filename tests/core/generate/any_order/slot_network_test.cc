@@ -323,6 +323,36 @@ TEST(SlotNetworkTest, MemoryOfOtherProgramsIsFreedBeforeItIsSaidToBeMissing) {
   EXPECT_EQ(logits, again);
 }
 
+TEST(SlotNetworkTest, APassNeedsNoRoomForWhatOtherLanesKeep) {
+  const CanvasModel model = SlotModel(MakeLlama);
+  // Of a prompt's pass in lane 1, while lane 0 has so many slots.
+  const auto bytes_of = [&](int64_t kept) {
+    CountingBackend backend(model.vocab_size);
+    const OpenSlots network(model, {.lanes = 2, .key_slots = 64, .span = 64}, backend);
+    const auto run = [&](int64_t slots, int64_t lane) {
+      LanePass pass;
+      for (int64_t i = 0; i < slots; ++i) pass.lasting.push_back(RankedSlot(5, i, i));
+      EXPECT_TRUE(network->Run({pass}, lane).ok());
+    };
+    run(kept, 0);
+    const int64_t before = backend.bytes();
+    run(40, 1);
+    return backend.bytes() - before;
+  };
+  EXPECT_EQ(bytes_of(60), bytes_of(1));
+}
+
+TEST(SlotNetworkDeathTest, NoRowIsReadAfterLanesHaveComeOrGone) {
+  const OpenSlots network(SlotModel(MakeLlama), {.lanes = 2, .key_slots = 64, .span = 64});
+  std::vector<double> logits;
+  ASSERT_TRUE(network->Run(TwoLanesOf(1)).ok());
+  ASSERT_TRUE(network->AddLanes(1, 64, 80).ok());
+  EXPECT_DEATH(static_cast<void>(network->ReadRow(0, 0, &logits)), "no pass to read");
+  ASSERT_TRUE(network->Run(TwoLanesOf(1)).ok());
+  network->RemoveLane(0);
+  EXPECT_DEATH(static_cast<void>(network->ReadRow(0, 0, &logits)), "no pass to read");
+}
+
 TEST(SlotNetworkTest, SaysThatPositionsWereNotLearned) {
   const CanvasModel model = SlotModel(BackboneLearned);
   const test::HostTensor weights = test::TensorOf(DType::kFloat64, model.weights);
