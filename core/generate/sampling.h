@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -99,8 +98,8 @@ struct SampleOptions {
 // cuts, and so is the score. A text whose rules allow no token is done, not ended.
 class SampledText {
  public:
-  SampledText(SampleOptions options, uint64_t stream)
-      : options_(std::move(options)), stream_(stream) {}
+  // `options` are borrowed.
+  SampledText(const SampleOptions* options, uint64_t stream) : options_(options), stream_(stream) {}
 
   // The next token, which `logits` [vocab_size] are about; its position counts from 0 behind the
   // prompt. None if the rules allow none. REQUIRES: not done.
@@ -110,7 +109,7 @@ class SampledText {
   const Hypothesis& text() const { return text_; }
 
  private:
-  SampleOptions options_;
+  const SampleOptions* options_;
   uint64_t stream_;
   int64_t drawn_ = 0;
   bool is_done_ = false;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
-#include <iterator>
 #include <list>
 #include <memory>
 #include <numeric>
@@ -27,16 +26,18 @@ class ModelLanes final : public CompletionLanes {
 
   absl::Status Add(const CompletionRequest& request) override;
   void Add(const CompletionRequest& request, EncodedPrompt prompt);
-  int64_t num_texts() const override { return std::ssize(waiting_) + std::ssize(lanes_); }
+  int64_t num_texts() const override;
   void Step() override;
 
  private:
   struct Asked {
     const CompletionRequest* request;
     EncodedPrompt prompt;
+    SampleOptions options;
     std::vector<Completion> completions;  // by sample
-    int64_t num_left;
-    absl::Status fault;  // its texts are to leave
+    int64_t num_left;                     // texts that are not over
+    int64_t num_begun = 0;                // those that have had a lane, the first ones
+    absl::Status fault = {};              // its texts are to leave
   };
   struct Text {
     Asked* asked;  // never null
@@ -47,7 +48,7 @@ class ModelLanes final : public CompletionLanes {
     bool is_over = false;
   };
 
-  // Texts that wait take lanes as far as there are any.
+  // Texts take lanes as far as there are any, in the order in which they were asked for.
   void TakeLanes();
   absl::Status Read(const std::vector<Prompt>& prompts);
   void WriteToken(int64_t lane);
@@ -56,8 +57,7 @@ class ModelLanes final : public CompletionLanes {
 
   const ModelTextService& service_;
   const int64_t most_texts_;
-  std::list<Asked> asked_;  // which texts point into
-  std::deque<Text> waiting_;
+  std::list<Asked> asked_;            // which texts point into
   std::vector<Text> lanes_;           // the decoder's
   std::unique_ptr<Decoder> decoder_;  // null while no text has a lane
 };
@@ -69,16 +69,18 @@ absl::Status ModelLanes::Add(const CompletionRequest& request) {
 }
 
 void ModelLanes::Add(const CompletionRequest& request, EncodedPrompt prompt) {
-  const SampleOptions options{.cuts = request.write.draw.cuts,
-                              .seed = request.write.draw.seed,
-                              .rules = service_.RulesOf(request, prompt.max_tokens),
-                              .likeliest = request.likeliest};
-  Asked& asked = asked_.emplace_back(Asked{
-      &request, std::move(prompt), std::vector<Completion>(request.samples), request.samples});
-  for (int64_t sample = 0; sample < request.samples; ++sample) {
-    const uint64_t stream = request.first_stream + static_cast<uint64_t>(sample);
-    waiting_.push_back({&asked, sample, SampledText(options, stream)});
-  }
+  SampleOptions options{.cuts = request.write.draw.cuts,
+                        .seed = request.write.draw.seed,
+                        .rules = service_.RulesOf(request, prompt.max_tokens),
+                        .likeliest = request.likeliest};
+  asked_.push_back({&request, std::move(prompt), std::move(options),
+                    std::vector<Completion>(request.samples), request.samples});
+}
+
+int64_t ModelLanes::num_texts() const {
+  int64_t texts = 0;
+  for (const Asked& asked : asked_) texts += asked.num_left;
+  return texts;
 }
 
 void ModelLanes::Step() {
@@ -102,28 +104,30 @@ void ModelLanes::Step() {
 
 void ModelLanes::TakeLanes() {
   std::vector<Prompt> prompts;
-  const Asked* last = nullptr;
-  int64_t num_new = 0;
-  for (const Text& text : waiting_) {
-    if (std::ssize(lanes_) + num_new == most_texts_) break;
-    const EncodedPrompt& prompt = text.asked->prompt;
-    if (text.asked == std::exchange(last, text.asked))
-      ++prompts.back().lanes;
-    else
-      prompts.push_back({prompt.tokens, prompt.max_tokens});
-    ++num_new;
+  std::vector<Text> texts;
+  for (Asked& asked : asked_) {
+    const int64_t free = most_texts_ - std::ssize(lanes_) - std::ssize(texts);
+    const int64_t end = std::min(asked.request->samples, asked.num_begun + free);
+    if (end == asked.num_begun) continue;
+    prompts.push_back({asked.prompt.tokens, asked.prompt.max_tokens, end - asked.num_begun});
+    for (int64_t sample = asked.num_begun; sample < end; ++sample) {
+      const uint64_t stream = asked.request->first_stream + static_cast<uint64_t>(sample);
+      texts.push_back({&asked, sample, SampledText(&asked.options, stream)});
+    }
   }
-  if (num_new == 0) return;
+  if (texts.empty()) return;
   absl::Status status = Read(prompts);
   // Those that are written first leave memory; the first that waits has all of it at last.
   if (absl::IsResourceExhausted(status) && !lanes_.empty()) return;
-  if (!status.ok() && num_new > 1) {
-    num_new = 1;
+  if (!status.ok() && texts.size() > 1) {
+    texts.erase(texts.begin() + 1, texts.end());
     status = Read({{prompts[0].tokens, prompts[0].max_tokens}});
   }
-  if (!status.ok()) return waiting_.front().asked->fault.Update(status);
-  std::move(waiting_.begin(), waiting_.begin() + num_new, std::back_inserter(lanes_));
-  waiting_.erase(waiting_.begin(), waiting_.begin() + num_new);
+  if (!status.ok()) return texts[0].asked->fault.Update(status);
+  for (Text& text : texts) {
+    ++text.asked->num_begun;
+    lanes_.push_back(std::move(text));
+  }
 }
 
 absl::Status ModelLanes::Read(const std::vector<Prompt>& prompts) {
@@ -149,10 +153,9 @@ void ModelLanes::WriteToken(int64_t lane) {
 }
 
 void ModelLanes::Leave() {
-  const auto leaves = [](const Text& text) { return text.is_over || !text.asked->fault.ok(); };
   for (int64_t b = std::ssize(lanes_) - 1; b >= 0; --b) {
     Text& text = lanes_[b];
-    if (!leaves(text)) continue;
+    if (!text.is_over && text.asked->fault.ok()) continue;
     if (text.is_over) {
       Asked& asked = *text.asked;
       asked.completions[text.sample] = service_.ToCompletion(*asked.request, asked.prompt.tokens,
@@ -163,7 +166,6 @@ void ModelLanes::Leave() {
     lanes_.erase(lanes_.begin() + b);
   }
   if (lanes_.empty()) decoder_ = nullptr;
-  std::erase_if(waiting_, leaves);
   for (auto asked = asked_.begin(); asked != asked_.end();) {
     if (asked->num_left > 0 && asked->fault.ok()) {
       ++asked;
@@ -189,7 +191,7 @@ std::unique_ptr<CompletionLanes> ModelTextService::OpenLanes(int64_t most_texts)
 absl::Status ModelTextService::Draw(const std::vector<CompletionRequest>& requests,
                                     const std::vector<EncodedPrompt>& prompts, const Group& group,
                                     std::vector<std::vector<Completion>>* completions) const {
-  // A few samples of each prompt at a time, so that memory does not grow with all of them.
+  // So many texts have lanes that the network's memory does not grow with the samples.
   int64_t longest = 1;
   for (const size_t n : group)
     longest = std::max(longest, std::ssize(prompts[n].tokens) + prompts[n].max_tokens);

@@ -20,7 +20,7 @@ inline absl::StatusOr<std::vector<Hypothesis>> SampleTexts(NextTokens& model,
                                                            const std::vector<uint64_t>& streams,
                                                            TokenListener listener = NobodyListens) {
   std::vector<SampledText> texts;
-  for (const uint64_t stream : streams) texts.emplace_back(options, stream);
+  for (const uint64_t stream : streams) texts.emplace_back(&options, stream);
   std::vector<int32_t> newest(texts.size(), 0), own(texts.size());
   std::iota(own.begin(), own.end(), 0);
   const auto is_done = [](const SampledText& text) { return text.is_done(); };

@@ -394,6 +394,11 @@ TEST(SamplingTest, TheLikeliestTokensAreTold) {
   EXPECT_NEAR(likeliest[1].log_prob, -std::log(4.0), 1e-6);
 }
 
+// Rules have a number for each token of the vocabulary.
+TEST(SamplingTest, TextsShareTheirOptions) {
+  EXPECT_LE(sizeof(SampledText), sizeof(Hypothesis) + 4 * sizeof(int64_t));
+}
+
 TEST(SamplingTest, ATextDependsOnSeedAndNumberAlone) {
   SampleOptions options = {.seed = 3, .rules = Rules(10)};
   TableModel together(9, {0, 0, 0, 0}, 1, 8);
