@@ -140,6 +140,14 @@ bool IsBlank(std::string_view line) {
   return true;
 }
 
+std::string_view SpaceAtEnd(std::string_view text) {
+  size_t last = text.size();
+  while (last > 0 && (text[--last] & 0xC0) == 0x80) {
+  }
+  text.remove_prefix(last);
+  return FirstInvalidByte(text) == text.size() && IsBlank(text) ? text : "";
+}
+
 void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out,
                std::vector<uint32_t>* origins, MarkCounts* marks) {
   out.clear();

@@ -62,6 +62,8 @@ void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out
 
 // Whether there is nothing but Unicode's white space in it.
 bool IsBlank(std::string_view line);
+// The last character if it is white space; else "".
+std::string_view SpaceAtEnd(std::string_view text);
 
 // Offset of the first byte that is not part of well-formed UTF-8 (RFC 3629: no surrogates, no
 // overlong forms, nothing above U+10FFFF) or is NUL; `text.size()` if there is none.

@@ -6,7 +6,6 @@
 #include <random>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -70,20 +69,22 @@ void ReadPrompts(ObjectReader& reader, const RequestLimits& limits, int64_t voca
   if (found == nullptr) return reader.AddFault("prompt", "is missing");
   const bool is_one = !found->is_array() || (!found->empty() && found->front().is_number());
   const nlohmann::json list = is_one ? nlohmann::json::array({*found}) : *found;
-  if (list.empty()) reader.AddFault("prompt", "is an empty list");
+  if (list.empty()) return reader.AddFault("prompt", "is an empty list");
   if (std::ssize(list) > limits.max_texts)
-    reader.AddFault("prompt", absl::StrCat("has ", Counted(std::ssize(list), "text"),
-                                           " but may have ", limits.max_texts));
+    return reader.AddFault("prompt", absl::StrCat("has ", Counted(std::ssize(list), "text"),
+                                                  " but may have ", limits.max_texts));
   for (const nlohmann::json& one : list) {
     CompletionRequest& prompt = prompts.emplace_back();
     if (one.is_string()) prompt.prompt = one.get<std::string>();
     bool is_right =
         one.is_array() || (one.is_string() && prompt.prompt.find('\0') == std::string::npos);
-    if (one.is_array()) prompt.prompt_tokens.emplace();
-    for (const nlohmann::json& token : one.is_array() ? one : nlohmann::json::array()) {
-      const int64_t id = token.is_number_integer() ? token.get<int64_t>() : -1;
-      is_right &= id >= 0 && id < vocab_size;
-      prompt.prompt_tokens->push_back(static_cast<int32_t>(id));
+    if (one.is_array()) {
+      prompt.prompt_tokens.emplace();
+      for (const nlohmann::json& token : one) {
+        const int64_t id = token.is_number_integer() ? token.get<int64_t>() : -1;
+        is_right &= id >= 0 && id < vocab_size;
+        prompt.prompt_tokens->push_back(static_cast<int32_t>(id));
+      }
     }
     if (!is_right)
       return reader.AddFault("prompt",
@@ -160,9 +161,8 @@ std::vector<std::string> PiecesOfPrompt(const CompletionRequest& asked,
                                         std::vector<std::string> pieces) {
   if (pieces.empty() || asked.prompt.empty()) return pieces;
   if (asked.prompt[0] != ' ' && pieces[0].starts_with(' ')) pieces[0].erase(0, 1);
-  const char last = asked.prompt.back();
-  if (absl::ascii_isspace(last) && !absl::EndsWith(pieces.back(), std::string(1, last)))
-    pieces.back() += last;
+  if (data::SpaceAtEnd(absl::StrJoin(pieces, "")).empty())
+    pieces.back() += data::SpaceAtEnd(asked.prompt);
   return pieces;
 }
 
@@ -262,7 +262,9 @@ void ReadCompletion(ObjectReader& reader, const RequestLimits& limits, int64_t v
     reader.AddFault("suffix", "is not supported here; POST /v1/infill fills the blanks of a text");
   reader.Read("echo", request.echoes);
   ReadLogprobs(reader, request, alike);
-  if (request.echoes && request.streams && !prompts.empty() && prompts[0].prompt_tokens)
+  const bool has_tokens = std::any_of(prompts.begin(), prompts.end(),
+                                      [](const auto& one) { return bool{one.prompt_tokens}; });
+  if (request.echoes && request.streams && has_tokens)
     reader.AddFault("echo", "is not supported with 'stream' and tokens; send the prompt as a text");
 }
 
@@ -274,7 +276,7 @@ void ReadChat(ObjectReader& reader, const RequestLimits& limits, ChatSession cha
   prompts.emplace_back().prompt = chat.Prompt();
   alike.begins_text = true;
   if (!chat.closing().empty()) alike.stop.push_back(chat.closing());
-  // 0: as much as fits.
+  // 0: kDefaultMaxTokens, or what fits.
   if (limits.max_tokens < kDefaultMaxTokens) alike.max_tokens = limits.max_tokens;
   for (const char* key : {"max_tokens", "max_completion_tokens"})
     reader.Read(key, alike.max_tokens, Between(1, limits.max_tokens));

@@ -83,15 +83,6 @@ std::string OwnClosing(const RunVocabulary& vocabulary) {
   return tokens.ok() ? vocabulary.TextOf(tokens->front()) : "";
 }
 
-bool EndsWithSpace(const std::string& text) {
-  size_t last = text.size();
-  while (last > 0 && (text[--last] & 0xC0) == 0x80) {
-  }
-  const std::string character = text.substr(last);
-  return !character.empty() && data::FirstInvalidByte(character) == character.size() &&
-         data::IsBlank(character);
-}
-
 void KeepLast(int64_t most, Tokens* tokens) {
   const auto size = static_cast<int64_t>(tokens->size());
   if (size > most) tokens->erase(tokens->begin(), tokens->end() - most);
@@ -183,8 +174,7 @@ bool ModelTextService::DropsSpace(const CompletionRequest& request, const Tokens
   const std::string before = request.prompt_tokens ? TextOf(prompt) : request.prompt;
   if (request.begins_text || rewrites || before.empty()) return model_.vocabulary.adds_space();
   // The tokens of most vocabularies do not have the space that a prompt ends with.
-  const bool has_space = !prompt.empty() && EndsWithSpace(TextOf({prompt.back()}));
-  return EndsWithSpace(before) && !has_space;
+  return !data::SpaceAtEnd(before).empty() && data::SpaceAtEnd(TextOf(prompt)).empty();
 }
 
 // Whether the model reads seq_len tokens at most; recurrent memory reaches further back, and blocks

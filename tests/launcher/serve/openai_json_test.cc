@@ -102,6 +102,7 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
       {R"({"prompt": "a", "logprobs": 6})", "logprobs", "in [0, 5]"},
       {R"({"prompt": "a", "logprobs": 2, "method": "llada"})", "logprobs", "may be 0 or 1 unless"},
       {R"({"prompt": [1], "echo": true, "stream": true})", "echo", "send the prompt as a text"},
+      {R"({"prompt": ["a", [5, 6]], "echo": true, "stream": true})", "echo", "as a text"},
       {R"({"prompt": "a", "response_format": {"type": "json_object"}})", "response_format",
        R"(leave it out or pass {"type":"text"})"},
       {R"({"prompt": "a", "tools": [{}]})", "tools", "is not supported"},
@@ -304,6 +305,8 @@ TEST(OpenAiResponseTest, TokensOfThePromptAreItsParts) {
            {"cleaned", " A  b\n\nc\n", {" a", " b", " c"}, {" a", " b", " c\n"}, {0, 2, 4}},
            {"space alone", "a b ", {" ", "a", " ", "b"}, {"", "a", " ", "b "}, {0, 0, 1, 2}},
            {"unknown", "a", {" ", ""}, {"", ""}, {0, 0}},
+           {"wide space", "a\u3000", {"a"}, {"a\u3000"}, {0}},
+           {"wide space as read", "a\u3000", {"a", " "}, {"a", " "}, {0, 1}},
            {"wide", "\u65e5\u672c", {"\u65e5", "\u672c"}, {"\u65e5", "\u672c"}, {0, 1}},
            {"nothing", "", {}, {}, {}}}) {
     const auto found = EchoedLogprobs(one.prompt, one.pieces, {" x", ""}, " x");
@@ -333,6 +336,9 @@ TEST(OpenAiResponseTest, TokensOfThePromptAreItsParts) {
   // A character in parts, each of which begins in it.
   const auto parts = EchoedLogprobs("a", {"a"}, {"\xc3", "\xa4", "b"}, "\u00e4b");
   EXPECT_EQ(parts["text_offset"], (std::vector<int64_t>{0, 1, 1, 2}));
+  // A space in parts is there already.
+  const auto space = EchoedLogprobs("a\u3000", {"a", "\xe3", "\x80\x80"}, {"b"}, "b");
+  EXPECT_EQ(space["text_offset"], (std::vector<int64_t>{0, 1, 1, 2}));
 }
 
 TEST(OpenAiErrorTest, NamesTheKeyAndTheKind) {

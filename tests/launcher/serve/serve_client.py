@@ -172,6 +172,6 @@ class Server:
             except OSError:
                 return answer
 
-    def resident_mib(self):
+    def resident_mib(self, key="VmRSS"):
         text = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(re.search(r"VmRSS:\s+(\d+)", text).group(1)) / 1024
+        return int(re.search(key + r":\s+(\d+)", text).group(1)) / 1024

@@ -289,6 +289,10 @@ def check_openai(_):
         check_scored(server)
         check_conversations(server)
         check_models(server)
+        # Too many prompts are refused before there is a request of each.
+        status, answer = server.ask("/v1/completions", {"prompt": [[]] * 250000})
+        assert status == 400 and "has 250000 texts but may have" in answer["error"]["message"], answer
+        assert server.resident_mib("VmHWM") < 250, server.resident_mib("VmHWM")
         # What goes wrong before anything is told has a status of its own.
         status, _, data = server.request("POST", "/v1/completions", {"prompt": "a fault", "stream": True})
         assert status == 400 and "the word fault" in json.loads(data)["error"]["message"]
