@@ -45,6 +45,10 @@ by('continue').click();
 by('halt').click();
 await wait(settled);
 found.stopped = [by('status').textContent, by('fault').textContent, by('halt').disabled];
+by('model').textContent = '';
+by('token').dispatchEvent(new Event('change'));
+await wait(() => by('model').textContent);
+found.modelAgain = by('model').textContent;
 by('text').value = 'no blank here';
 by('fill').click();
 await wait(() => settled() && by('fault').textContent);
@@ -137,6 +141,7 @@ def check_found(found):
     assert set(found["elements"]) == {"li", "mark", "small", "br"}, found["elements"]
     assert found["usual"] == ["0", "1"] and found["continued"] == ["a b b a", "a b a"], found
     assert found["stopped"] == ["stopped", "", True], found["stopped"]
+    assert found["modelAgain"] == found["model"], found
     filled, continued = (next(body for path, body in Proxy.bodies if path == asked) for asked in ("/v1/infill", "/v1/completions"))
     assert "temperature" not in filled, filled
     assert continued["stream"] and continued["seed"] == 5 and continued["stop"] == ["zzz", "yyy"] and "temperature" not in continued, continued
