@@ -324,7 +324,7 @@ absl::StatusOr<OpenAiRequest> ParseOpenAi(const nlohmann::json& body, const std:
   if (asked_model != model)
     return NotFound("'model' is '", asked_model.substr(0, 80), "' but this server has '", model,
                     "'");
-  for (TextRequest& prompt : request.prompts) RETURN_IF_ERROR(LimitTexts(facts, limits, prompt));
+  for (TextRequest& prompt : request.prompts) LimitTexts(facts, limits, prompt);
   return request;
 }
 

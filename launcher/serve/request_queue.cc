@@ -97,6 +97,7 @@ void RequestQueue::SetCallbacks(Ticket& ticket, bool streams) {
     ticket.SetAnswer(answer.ok() ? absl::StatusOr<TextResult>(*std::move(answer))
                                  : answer.status());
   };
+  completion->is_wanted = [&ticket] { return ticket.CheckWanted().ok(); };
   if (!CompletionLanes::Take(*completion)) return;
   completion->check_wanted = [&ticket] { return ticket.CheckWanted(); };
   if (!streams) return;

@@ -89,11 +89,12 @@ class Filler {
   absl::Status FindRoom(int64_t least) {
     const bool is_bounded =
         writer_.form.family != CanvasFamily::kBlocks || writer_.model->learned_positions();
-    bounds_.room = is_bounded ? writer_.form.seq_len - text_.num_given() : kMostTokens;
+    const int64_t most = is_bounded ? writer_.form.seq_len : request_.max_prompt;
+    bounds_.room = most - text_.num_given();
     if (least <= bounds_.room) return absl::OkStatus();
-    return OutOfRange("the text needs at least ", text_.num_given() + least,
-                      " tokens, but the model has learned to read ", writer_.form.seq_len,
-                      "; shorten it");
+    return OutOfRange("the text needs at least ", text_.num_given() + least, " tokens, but ",
+                      is_bounded ? "the model has learned to read " : "at most ", most,
+                      is_bounded ? "" : " are read (--max-prompt)", "; shorten it");
   }
 
   absl::Status FindBounds() {
@@ -350,6 +351,14 @@ absl::StatusOr<std::vector<FilledText>> ModelTextService::Fill(const FillRequest
   ASSIGN_OR_RETURN(const BlankText source, ParseBlankText(request.text, facts_.seq_len));
   const GapEncoder encoder(model_.vocabulary.pieces(), end_of_document_,
                            model_.vocabulary.adds_space());
+  std::vector<std::string> inside;
+  for (const SourcePart* gap : source.gaps()) inside.push_back(gap->text);
+  ASSIGN_OR_RETURN(const std::string whole,
+                   PartToEncode(source.With(inside), request.max_prompt, /*cuts=*/false));
+  if (source.has_words()) {  // each of which is encoded with all that stands before it
+    ASSIGN_OR_RETURN(const int64_t tokens, CountTokens(whole));
+    RETURN_IF_ERROR(CheckLength(tokens, request.max_prompt));
+  }
   ASSIGN_OR_RETURN(const std::vector<Tokens> encoded,
                    model_.vocabulary.Encode(encoder.PartsToEncode(source), "encoding the text"));
   ASSIGN_OR_RETURN(const GapText text, encoder.Assemble(source, encoded));

@@ -20,6 +20,9 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
+constexpr size_t kPartBytes = 1 << 16;  // encoded in some hundredths of a second
+constexpr int64_t kCutTokens = 64;      // more than a cut can make of a word
+
 // Requests that can be written together. Drawn ones have their own seeds and lengths.
 bool AreAlike(const CompletionRequest& a, const CompletionRequest& b) {
   WriteOptions write = b.write;
@@ -127,8 +130,6 @@ void ModelTextService::FindForms(const Objective& objective) {
   facts_.objective = objective.name();
   facts_.seq_len = canvas_.ok() ? canvas_->seq_len : config.sampling.seq_len;
   facts_.vocab_size = model_.vocabulary.size();
-  for (int32_t id = 0; id < static_cast<int32_t>(model_.vocabulary.pieces().size()); ++id)
-    facts_.max_piece_bytes = std::max(facts_.max_piece_bytes, std::ssize(TextOf({id})));
   facts_.chat_template = ChatTemplateOf(config);
   if (model_.vocabulary.is_huggingface()) {
     facts_.takes_template_marks = true;
@@ -200,6 +201,19 @@ absl::Status CheckLength(int64_t num_tokens, int64_t most) {
                     " that are read (--max-prompt); shorten it");
 }
 
+absl::StatusOr<std::string> ModelTextService::PartToEncode(const std::string& text, int64_t most,
+                                                           bool cuts) const {
+  for (auto bytes = std::max<size_t>(kPartBytes, most); bytes < text.size() / 2; bytes *= 2) {
+    std::string part = text.substr(cuts ? text.size() - bytes : 0, bytes);
+    ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({part}, "encoding the text"));
+    if (std::ssize(tokens[0]) <= most + kCutTokens) continue;
+    if (cuts) return part;
+    return OutOfRange("the first ", bytes, " bytes of a text have ", tokens[0].size(),
+                      " tokens, but at most ", most, " are read (--max-prompt); shorten it");
+  }
+  return text;
+}
+
 absl::StatusOr<int64_t> ModelTextService::MaxTokens(const CompletionRequest& request,
                                                     Tokens* prompt) const {
   int64_t most = request.max_tokens > 0 ? request.max_tokens : kDefaultMaxTokens;
@@ -265,6 +279,7 @@ absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& r
         canvas_.ok() ? ", or ask for the bound of a whole text (POST /v1/score)" : "");
   RETURN_IF_ERROR(
       CheckLength(std::ssize(prompt), request.cut_context ? kMostTokens : request.max_prompt));
+  if (request.scores_prompt && !prompt.empty()) RETURN_IF_ERROR(AskedText({}, 1, prompt).status());
   if (request.only_prompt) return EncodedPrompt{std::move(prompt)};
   RETURN_IF_ERROR(CheckWrite(request.write));
   const bool is_plain = request.write.method == WriteMethod::kLeftToRight;
@@ -282,15 +297,22 @@ absl::StatusOr<EncodedPrompt> ModelTextService::Check(const CompletionRequest& r
 }
 
 absl::StatusOr<EncodedPrompt> ModelTextService::Encode(const CompletionRequest& request) const {
+  ASSIGN_OR_RETURN(const std::string text,
+                   PartToEncode(request.prompt, request.max_prompt, request.cut_context));
   ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
-                   model_.vocabulary.Encode({request.prompt}, "encoding the prompt"));
+                   model_.vocabulary.Encode({text}, "encoding the prompt"));
   return Check(request, std::move(tokens.front()));
 }
 
 absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
     const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
-  for (const CompletionRequest& request : requests) texts.push_back(request.prompt);
+  for (const CompletionRequest& request : requests) {
+    ASSIGN_OR_RETURN(
+        texts.emplace_back(),
+        Annotate(PartToEncode(request.prompt, request.max_prompt, request.cut_context),
+                 absl::StrCat("prompt ", texts.size())));
+  }
   ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
                    model_.vocabulary.Encode(texts, "encoding the prompts"));
   std::vector<EncodedPrompt> prompts;
@@ -329,8 +351,11 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
   }
   for (size_t n = 0; n < requests.size(); ++n) {
     if (CompletionLanes::Take(requests[n])) continue;  // which do so
-    RETURN_IF_ERROR(Annotate(ScorePrompt(requests[n], prompts[n].tokens, &completions[n]),
-                             absl::StrCat("prompt ", n + 1)));
+    const absl::Status scored = ScorePrompt(requests[n], prompts[n].tokens, &completions[n]);
+    if (!scored.ok() && requests[n].done)
+      requests[n].done(scored);  // no fault of the others
+    else
+      RETURN_IF_ERROR(Annotate(scored, absl::StrCat("prompt ", n + 1)));
   }
   return completions;
 }
@@ -338,7 +363,8 @@ absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
 absl::Status ModelTextService::ScorePrompt(const CompletionRequest& request, const Tokens& prompt,
                                            std::vector<Completion>* completions) const {
   if (!request.scores_prompt || prompt.empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const WritingModel writer, writing_model());
+  ASSIGN_OR_RETURN(WritingModel writer, writing_model());
+  writer.before_pass = request.check_wanted;
   ASSIGN_OR_RETURN(ScoredText text, AskedText({}, 1, prompt));
   text.likeliest = request.likeliest;
   LogLikelihood score;
@@ -417,7 +443,8 @@ class ModelTextService::CanvasTexts {
 
   // Whether the text goes on after a pass.
   bool GoesOn(int64_t sample, bool is_done) {
-    const bool is_wanted = !request_.check_wanted || request_.check_wanted().ok();
+    const bool is_wanted = !request_.is_wanted || request_.is_wanted();
+    if (!is_done && is_wanted && request_.stop.empty()) return true;
     Hypothesis text = TextInOrder(written_[sample], given(), service_.canvas_->end_token);
     std::string told;
     for (int64_t i = 0; i < std::ssize(text.tokens); ++i)
@@ -425,7 +452,9 @@ class ModelTextService::CanvasTexts {
     is_done |= HasStop(told, told.size(), request_.stop);
     if (!is_done && is_wanted) return true;
     completions_[sample] = service_.ToCompletion(request_, prompt_.tokens, text, written_[sample]);
-    if (++num_done_ == request_.samples && is_wanted && request_.done) request_.done(completions_);
+    // With scores of the prompt the answer is there when Complete returns.
+    if (++num_done_ == request_.samples && is_wanted && request_.done && !request_.scores_prompt)
+      request_.done(completions_);
     return false;
   }
 
@@ -533,10 +562,12 @@ absl::StatusOr<ScoredText> ModelTextService::AskedText(const ScoreRequest& reque
 absl::StatusOr<TextScore> ModelTextService::Score(const ScoreRequest& request) {
   ASSIGN_OR_RETURN(WritingModel writer, writing_model());
   writer.before_pass = request.check_wanted;
+  ASSIGN_OR_RETURN(const std::string context,
+                   PartToEncode(request.context, request.max_prompt, request.cut_context));
+  RETURN_IF_ERROR(PartToEncode(request.continuation, request.max_prompt, false).status());
   ASSIGN_OR_RETURN(
       const std::vector<Tokens> encoded,
-      model_.vocabulary.Encode({request.context, request.context + request.continuation},
-                               "encoding the text"));
+      model_.vocabulary.Encode({context, context + request.continuation}, "encoding the text"));
   ASSIGN_OR_RETURN(const ScoredText text,
                    AskedText(request, NumGiven(encoded[0], encoded[1]), encoded[1]));
   TextScore score{.is_greedy = text.asked.empty(),  // certain

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 
 #include "core/base/json_members.h"
@@ -117,18 +116,6 @@ absl::Status WithJsonNames(const absl::Status& status, const WriteOptions& optio
   return {status.code(), message};
 }
 
-// No token stands for more bytes than the longest; spaces in a row may be one.
-int64_t LeastTokens(const std::string& text, int64_t max_piece_bytes) {
-  int64_t bytes = 0;
-  bool was_space = false;
-  for (const char c : text) {
-    const bool is_space = absl::ascii_isspace(static_cast<unsigned char>(c));
-    bytes += is_space && was_space ? 0 : 1;
-    was_space = is_space;
-  }
-  return (bytes + max_piece_bytes - 1) / max_piece_bytes;
-}
-
 // One of the parts of a message's content, which is a list.
 void ReadPart(const Json& part, ObjectReader& message, std::string& content) {
   if (!part.is_object() || part.value("type", Json()) != "text")
@@ -154,31 +141,12 @@ int64_t TextRequest::num_texts() const {
   return 1;
 }
 
-absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits,
-                        TextRequest& request) {
+void LimitTexts(const ModelFacts& facts, const RequestLimits& limits, TextRequest& request) {
   const int64_t most = limits.max_prompt > 0 ? limits.max_prompt : facts.max_prompt;
-  const auto limit = [&](std::string& text, bool cuts) -> absl::Status {
-    const int64_t tokens = LeastTokens(text, facts.max_piece_bytes);
-    if (tokens <= most) return absl::OkStatus();
-    if (!cuts)
-      return OutOfRange("a text of ", text.size(), " bytes has at least ", tokens,
-                        " tokens, but at most ", most, " are read (--max-prompt); shorten it");
-    size_t begin = text.size() - static_cast<size_t>(most * facts.max_piece_bytes);
-    while (begin < text.size() && (text[begin] & 0xc0) == 0x80) ++begin;  // within a character
-    text.erase(0, begin);
-    return absl::OkStatus();
-  };
-  const auto set_most = [most](auto& what) {
+  const auto limit = [most](auto& what) {
     if constexpr (requires { what.max_prompt; }) what.max_prompt = most;
   };
-  std::visit(set_most, request.what);
-  if (auto* completion = std::get_if<CompletionRequest>(&request.what))
-    return limit(completion->prompt, completion->cut_context);
-  if (auto* fill = std::get_if<FillRequest>(&request.what)) return limit(fill->text, false);
-  auto* score = std::get_if<ScoreRequest>(&request.what);
-  if (score == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(limit(score->continuation, false));
-  return limit(score->context, score->cut_context);
+  std::visit(limit, request.what);
 }
 
 absl::StatusOr<Json> ParseJson(absl::string_view text) {
@@ -249,7 +217,7 @@ absl::StatusOr<TextRequest> ParseRequest(const Json& object, const ModelFacts& f
   RETURN_IF_ERROR(reader.fault());
   RequestParser(reader, facts, limits, request).Parse(op);
   RETURN_IF_ERROR(reader.End());
-  RETURN_IF_ERROR(LimitTexts(facts, limits, request));
+  LimitTexts(facts, limits, request);
   return request;
 }
 

@@ -76,10 +76,8 @@ struct RequestLimits {
   int64_t max_prompt = 0;      // tokens to read; 0: ModelFacts'
 };
 
-// The request's texts are to have max_prompt tokens at most, of which its answer is the judge. Here
-// OutOfRange for one that has more bytes than so many tokens can have, before it is encoded; with
-// `cut_context` it loses its first ones.
-absl::Status LimitTexts(const ModelFacts& facts, const RequestLimits& limits, TextRequest& request);
+// The request's texts are to have max_prompt tokens at most: more are its answer's error.
+void LimitTexts(const ModelFacts& facts, const RequestLimits& limits, TextRequest& request);
 
 // One JSON value. InvalidArgument for what is not JSON, for text that is not UTF-8, and for values
 // that are nested deeper than any request is.
@@ -101,8 +99,7 @@ class ObjectReader;
 void ReadWriteOptions(ObjectReader& reader, const ModelFacts& facts, WriteOptions& options,
                       const std::string& usual_method = "");
 // `messages`: at least one, {"role", "content"}, as OpenAI writes them: the content may be a list
-// of
-// {"type": "text", "text"}, whose texts are joined, and keys that say nothing may be there.
+// of {"type": "text", "text"}, whose texts are joined, and keys that say nothing may be there.
 void ReadMessages(ObjectReader& reader, std::vector<data::ChatMessage>& messages);
 // The `id` of an object that may be no request; null if it has none that could be given back.
 nlohmann::json IdOf(const nlohmann::json& object);

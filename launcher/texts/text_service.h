@@ -62,14 +62,16 @@ struct BeamRequest {
 };
 
 struct Completion {
-  // What follows the prompt, from the space between them on. There is none if the prompt ends with
-  // it and its tokens do not, or at the beginning of a text whose first word is encoded with one.
+  // What follows the prompt, with the space between them. It lacks that space if the prompt ends
+  // with one that the prompt's tokens do not have, and at the beginning of a text if the vocabulary
+  // encodes a first word as one behind a space.
   std::string text;
   double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
   double score = 0;     // log_prob, of beams with their length penalty
-  int64_t tokens = 0;   // up to the one that completes a stop word
-  bool ended = false;   // by the end token or a stop word; else it is as long as it may be
-  int64_t passes = 0;   // of the network; 0: beams
+  // Written behind the prompt without a gap, the end token and those of a stop word included.
+  int64_t tokens = 0;
+  bool ended = false;  // by the end token or a stop word; else it is as long as it may be
+  int64_t passes = 0;  // of the network; 0: beams
   // Of the prompt's tokens. Of prompt_tokens they join to the text that they stand for.
   std::vector<std::string> prompt_pieces;
   // Those tokens if the request scores them, each given those before it. The log-probability of the
@@ -107,6 +109,8 @@ struct CompletionRequest {
   // first lacks the space that the text lacks.
   std::function<void(int64_t sample, const ShownToken& token)> listener;
   WantedCheck check_wanted;
+  // Asked after each pass for each text in any order, if set: false ends it.
+  std::function<bool()> is_wanted;
   // Called with the answer as soon as it is there, if set: not when those of other requests are.
   std::function<void(absl::StatusOr<std::vector<Completion>> answer)> done;
 };
@@ -180,6 +184,7 @@ struct TextScore {
   int64_t bytes = 0;
 };
 
+// Of models that remember: so many times what they learned to read at once may be read.
 inline constexpr int64_t kMemoryReach = 16;
 
 struct ModelFacts {
@@ -191,7 +196,6 @@ struct ModelFacts {
   // Tokens of a text that others may ask to be read, unless they are told otherwise: as many as the
   // model has learned to read, or kMemoryReach times as many where it remembers what came before.
   int64_t max_prompt = 0;
-  int64_t max_piece_bytes = 1;       // what a token stands for at most
   std::vector<std::string> methods;  // WriteMethod's names that the model can use, default first
   bool can_score_exactly = false;
   std::string chat_template;  // `prep --chat-template` of its examples; "" if it has none
@@ -232,9 +236,9 @@ class TextService {
   // One result a request, in their order, `samples` completions each; of beams the best first, and
   // fewer if fewer are found. Requests of one call share the network's passes, whatever their seeds
   // and lengths; no answer depends on the others.
-  // Errors: `check_wanted`'s, if that is so of all requests, else such a request has no
-  // completions; InvalidArgument that names the request and its fault; OutOfRange for one that is
-  // too long for the model; ResourceExhausted for want of memory.
+  // Errors: InvalidArgument that names the request and its fault; OutOfRange for one that is too
+  // long for the model; ResourceExhausted for want of memory; `check_wanted`'s, if it ends the
+  // call. Else the completions of a request that is no longer wanted may be incomplete.
   virtual absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
       const std::vector<CompletionRequest>& requests) = 0;
   // Lanes for `most_texts` texts.

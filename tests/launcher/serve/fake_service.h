@@ -29,7 +29,6 @@ class FakeTextService : public TextService {
     facts_.seq_len = 64;
     facts_.vocab_size = 1000;
     facts_.max_prompt = kMostTokens;
-    facts_.max_piece_bytes = 64;
     facts_.methods = {"left-to-right", "llada"};
     facts_.can_score_exactly = true;
     facts_.chat_template = "chatml";

@@ -81,6 +81,16 @@ def main():
         check_local_completions(server)
         status, answer = server.ask("/v1/completions", {"prompt": "a " * 3000, "max_tokens": 8, "method": facts["methods"][-1]})
         assert status == 413 and answer["error"]["code"] == "too_long", (status, answer)
+        # A beginning tells; what cleaning takes away is no token, however many bytes it has.
+        status, answer = server.ask("/v1/completions", {"prompt": "a " * 400000, "max_tokens": 1})
+        assert status == 413 and "the first 65536 bytes of a text have" in answer["error"]["message"], (status, answer)
+        assert server.expect("/v1/completions", {"prompt": PROMPTS[0] + "\u3000" * 170000, "max_tokens": 1})["choices"]
+        # Blanks count, too.
+        status, answer = server.ask("/v1/infill", {"text": "a " + "{%d} " % facts["seq_len"] * 40})
+        assert status in (413, 422), (status, answer)
+        if facts["can_score_exactly"]:
+            status, answer = server.ask("/v1/completions", {"prompt": [5] * (facts["seq_len"] + 1), "echo": True, "logprobs": 1, "max_tokens": 1})
+            assert status == 413, (status, answer)
     # Side by side with others, of other seeds and lengths.
     with Server(ANYORDER, "--vocab", VOCABULARY, "--max-batch", 4, run=RUN) as server:
         def seeded(n):

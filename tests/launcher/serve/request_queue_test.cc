@@ -273,6 +273,30 @@ TEST(RequestQueueTest, OthersAreComputedBetweenTokensAndTokensBetweenTheirPasses
   EXPECT_TRUE(AnswerOf(*rolling).ok());
 }
 
+// Asks as ModelTextService does: before a pass, and after it for each text.
+class PassingService : public GatedService {
+ public:
+  absl::StatusOr<std::vector<std::vector<Completion>>> Complete(
+      const std::vector<CompletionRequest>& requests) override {
+    const size_t before = calls.size();
+    for (const CompletionRequest& request : requests) EXPECT_TRUE(request.is_wanted());
+    EXPECT_EQ(calls.size(), before);
+    EXPECT_TRUE(requests[0].check_wanted().ok());
+    EXPECT_EQ(calls.size(), before + 1);
+    return FakeTextService::Complete(requests);
+  }
+};
+
+TEST(RequestQueueTest, LanesStepOnceAPassOfTextsInAnyOrder) {
+  BusyQueue<PassingService> busy({}, Completes("a b c d e f"));
+  TextRequest request = Completes("x y");
+  std::get<CompletionRequest>(request.what).write.method = WriteMethod::kLlada;
+  const auto ticket = SubmitOne(busy.queue, std::move(request));
+  busy.Allow();
+  EXPECT_EQ(TextOf(*ticket), " y x");
+  EXPECT_EQ(TextOf(*busy.running), " f e d c b a");
+}
+
 TEST(RequestQueueTest, TokensInAnyOrderAreNotTold) {
   FakeTextService service;
   RequestQueue queue(service, {});

@@ -51,10 +51,13 @@ def check_streams(server, noise, prompts, rounds=60, keeps_spaces=False):
 def check_prompts(server, noise, prompts, rounds=20):
     """Scores of prompts, as texts and as tokens: for every token its part of the text, its place in characters and its probability."""
     model = server.expect("/v1/models")["data"][0]
+    any_order = [method for method in model["methods"] if method != "left-to-right"]
     for n in range(rounds):
         is_text = n % 2 == 0
+        method = any_order[0] if any_order and n % 4 < 2 else model["methods"][0]
         tokens = [noise.randrange(model["vocab_size"]) for _ in range(noise.randint(0, 8))]
-        body = {"prompt": noise.choice(prompts) if is_text else [tokens], "echo": True, "logprobs": noise.randint(0, 5), "max_tokens": noise.choice([0, 1, 4]),
+        body = {"prompt": noise.choice(prompts) if is_text else [tokens], "echo": True, "method": method,
+                "logprobs": noise.randint(0, 5 if method == "left-to-right" else 1), "max_tokens": noise.choice([0, 1, 4]),
                 "temperature": noise.choice([0, 1, 50]), "top_p": noise.choice([0, 1])}
         answer = server.expect("/v1/completions", body)
         choice, = answer["choices"]
@@ -63,17 +66,18 @@ def check_prompts(server, noise, prompts, rounds=20):
         # One entry a token; the end token has one that `usage` does not count.
         read, written = answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]
         assert is_text or read == max(len(tokens), read if not tokens else 0), (body, answer)
-        assert 0 <= len(found["tokens"]) - (read if found["token_logprobs"][:1] == [None] else 0) - written <= 1, (body, answer)
+        begin = read if found["token_logprobs"][:1] == [None] else 0
+        assert begin == (read if body["prompt"] not in ("", [[]]) else 0) and 0 <= len(found["tokens"]) - begin - written <= 1, (body, answer)
         for i, (token, offset, log_prob) in enumerate(zip(found["tokens"], found["text_offset"], found["token_logprobs"])):
             assert "\ufffd" in token or text[offset:offset + len(token)] == token, (body, choice, i)
             assert (log_prob is None) <= (i == 0), (body, choice, i)
-            if log_prob is None or body["logprobs"] == 0:
+            if log_prob is None or body["logprobs"] == 0 or (i >= begin and method != "left-to-right"):
                 continue
             top = found["top_logprobs"][i]
             assert top, (body, choice, i)
             best = sorted(top.values())[-body["logprobs"]:]
             assert log_prob <= 0 and top[token] >= log_prob and len(best) <= body["logprobs"] + 1 and top[token] <= best[-1], (body, choice, i)
-            if i >= read and (body["temperature"] == 0 or body["top_p"] == 0):
+            if i >= begin and (body["temperature"] == 0 or body["top_p"] == 0):
                 # What is no text is never written, however likely it is.
                 assert top[token] == best[-1] or max(top, key=top.get)[:1] == "<", (body, choice, i)
 
