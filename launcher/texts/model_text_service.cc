@@ -452,7 +452,6 @@ class ModelTextService::CanvasTexts {
     is_done |= HasStop(told, told.size(), request_.stop);
     if (!is_done && is_wanted) return true;
     completions_[sample] = service_.ToCompletion(request_, prompt_.tokens, text, written_[sample]);
-    // With scores of the prompt the answer is there when Complete returns.
     if (++num_done_ == request_.samples && is_wanted && request_.done && !request_.scores_prompt)
       request_.done(completions_);
     return false;

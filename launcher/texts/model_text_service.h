@@ -90,10 +90,8 @@ class ModelTextService final : public TextService {
   int64_t MostRead() const;  // ModelFacts::max_prompt
   // Whether what follows this prompt begins without the space that its first token may have.
   bool DropsSpace(const CompletionRequest& request, const std::vector<int32_t>& prompt) const;
-  // The text, unless that would take long and a part says enough: OutOfRange if its beginning has
-  // more than `most` tokens; with `cuts` an end that has. Parts are doubled until then, and are
-  // less than half of the text, so that what stands behind one makes up for the word that its cut
-  // parts.
+  // The text; if it is long, and a part of it less than half of it has more than `most` tokens:
+  // OutOfRange, or with `cuts` that end of it.
   absl::StatusOr<std::string> PartToEncode(const std::string& text, int64_t most, bool cuts) const;
   // How many tokens may follow the prompt: as many as the request asks for, or what fits. The
   // prompt loses its first ones if the request says so. REQUIRES: its method is one of facts().

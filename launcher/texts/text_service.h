@@ -63,15 +63,13 @@ struct BeamRequest {
 
 struct Completion {
   // What follows the prompt, with the space between them. It lacks that space if the prompt ends
-  // with one that the prompt's tokens do not have, and at the beginning of a text if the vocabulary
-  // encodes a first word as one behind a space.
+  // with one that its tokens do not have, or if the vocabulary puts one before every text.
   std::string text;
   double log_prob = 0;  // nats; of the tokens, each given what the model saw when it wrote it
   double score = 0;     // log_prob, of beams with their length penalty
-  // Written behind the prompt without a gap, the end token and those of a stop word included.
-  int64_t tokens = 0;
-  bool ended = false;  // by the end token or a stop word; else it is as long as it may be
-  int64_t passes = 0;  // of the network; 0: beams
+  int64_t tokens = 0;   // without a gap behind the prompt, those of a stop word included
+  bool ended = false;   // by the end token or a stop word; else it is as long as it may be
+  int64_t passes = 0;   // of the network; 0: beams
   // Of the prompt's tokens. Of prompt_tokens they join to the text that they stand for.
   std::vector<std::string> prompt_pieces;
   // Those tokens if the request scores them, each given those before it. The log-probability of the
@@ -109,8 +107,7 @@ struct CompletionRequest {
   // first lacks the space that the text lacks.
   std::function<void(int64_t sample, const ShownToken& token)> listener;
   WantedCheck check_wanted;
-  // Asked after each pass for each text in any order, if set: false ends it.
-  std::function<bool()> is_wanted;
+  std::function<bool()> is_wanted;  // asked after each pass for each text in any order, if set
   // Called with the answer as soon as it is there, if set: not when those of other requests are.
   std::function<void(absl::StatusOr<std::vector<Completion>> answer)> done;
 };
