@@ -205,7 +205,8 @@ absl::StatusOr<std::string> ModelTextService::PartToEncode(const std::string& te
                                                            bool cuts) const {
   for (auto bytes = std::max<size_t>(kPartBytes, most); bytes < text.size() / 2; bytes *= 2) {
     std::string part = text.substr(cuts ? text.size() - bytes : 0, bytes);
-    ASSIGN_OR_RETURN(const std::vector<Tokens> tokens, Encode({part}, "encoding the text"));
+    ASSIGN_OR_RETURN(const std::vector<Tokens> tokens,
+                     model_.vocabulary.Encode({part}, "encoding the text"));
     if (std::ssize(tokens[0]) <= most + kCutTokens) continue;
     if (cuts) return part;
     return OutOfRange("the first ", bytes, " bytes of a text have ", tokens[0].size(),
@@ -308,10 +309,9 @@ absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
     const std::vector<CompletionRequest>& requests) const {
   std::vector<std::string> texts;
   for (const CompletionRequest& request : requests) {
-    ASSIGN_OR_RETURN(
-        texts.emplace_back(),
-        Annotate(PartToEncode(request.prompt, request.max_prompt, request.cut_context),
-                 absl::StrCat("prompt ", texts.size())));
+    ASSIGN_OR_RETURN(texts.emplace_back(),
+                     Annotate(PartToEncode(request.prompt, request.max_prompt, request.cut_context),
+                              absl::StrCat("prompt ", texts.size() + 1)));
   }
   ASSIGN_OR_RETURN(std::vector<Tokens> tokens,
                    model_.vocabulary.Encode(texts, "encoding the prompts"));
