@@ -161,7 +161,7 @@ std::vector<std::string> PiecesOfPrompt(const CompletionRequest& asked,
                                         std::vector<std::string> pieces) {
   if (pieces.empty() || asked.prompt.empty()) return pieces;
   if (asked.prompt[0] != ' ' && pieces[0].starts_with(' ')) pieces[0].erase(0, 1);
-  if (data::SpaceAtEnd(absl::StrJoin(pieces, "")).empty())
+  if (pieces.back().empty() || data::SpaceAtEnd(absl::StrJoin(pieces, "")).empty())
     pieces.back() += data::SpaceAtEnd(asked.prompt);
   return pieces;
 }

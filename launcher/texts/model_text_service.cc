@@ -174,8 +174,11 @@ bool ModelTextService::DropsSpace(const CompletionRequest& request, const Tokens
   const bool rewrites = left_to_right_ && !left_to_right_->traits().takes_empty_prompt;
   const std::string before = request.prompt_tokens ? TextOf(prompt) : request.prompt;
   if (request.begins_text || rewrites || before.empty()) return model_.vocabulary.adds_space();
-  // The tokens of most vocabularies do not have the space that a prompt ends with.
-  return !data::SpaceAtEnd(before).empty() && data::SpaceAtEnd(TextOf(prompt)).empty();
+  // The tokens of most vocabularies do not have the space that a prompt ends with. Bytes of one
+  // space may be several tokens; a space before an unknown character, which is no text, is not it.
+  const bool has_space = !prompt.empty() && !TextOf({prompt.back()}).empty() &&
+                         !data::SpaceAtEnd(TextOf(prompt)).empty();
+  return !data::SpaceAtEnd(before).empty() && !has_space;
 }
 
 // Whether the model reads seq_len tokens at most; recurrent memory reaches further back, and blocks

@@ -94,8 +94,8 @@ void ObjectReader::Texts(const std::string& key, std::vector<std::string>& value
   for (const Json& text : list) {
     if (!text.is_string() || text.get_ref<const std::string&>().empty() ||
         text.get_ref<const std::string&>().find('\0') != std::string::npos) {
-      return AddFault(key,
-                      absl::StrCat("has ", Shown(text), " but must have texts that are not empty"));
+      return AddFault(key, absl::StrCat("has ", Shown(text),
+                                        " but must have texts that are not empty, without a NUL"));
     }
     texts.push_back(text.get<std::string>());
   }

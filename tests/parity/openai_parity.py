@@ -76,6 +76,7 @@ def check_cancel(folder):
             raise AssertionError("it was answered while nothing is computed")
         while server.expect("/health")["waiting"] > 0:
             time.sleep(0.01)
+        hold.unlink()
     # To its end the text would take a minute.
     with Server(PROGRAM, "--max-batch", 1, environment={**os.environ, "ANYORDER_FAKE_MS": "200"}) as server:
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none", max_retries=0, timeout=30)

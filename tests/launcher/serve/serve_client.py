@@ -40,7 +40,7 @@ def check_streams(server, noise, prompts, rounds=60, keeps_spaces=False):
         told = "".join(server.streamed("/v1/completions", body))
         assert told == plain, (body, told, plain)
         written = plain[len(prompt):] if body["echo"] else plain
-        texts.append(written.replace("\ufffd", ""))
+        texts.append(written.replace("\ufffd", "").replace("\0", ""))
         if not keeps_spaces and (prompt == "" or prompt[-1].isspace()):
             again = server.expect("/v1/completions", {**body, "prompt": (prompt.strip() or "") , "echo": False, "stop": []})["choices"][0]["text"]
             whole = server.expect("/v1/completions", {**body, "echo": False, "stop": []})["choices"][0]["text"]
