@@ -15,6 +15,7 @@
 
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder {
 
@@ -151,22 +152,14 @@ class PosixFileSystem final : public FileSystem {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> OpenForRead(const std::string& path) override {
-    // Without a wait for the writer of a pipe, which is refused.
-    UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    // A regular file that another machine has a lease on (fcntl(2)): its end is waited for.
-    if (!fd.valid() && errno == EWOULDBLOCK)
-      fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    ASSIGN_OR_RETURN(UniqueFd fd, OpenRegular(path, O_RDONLY));
     struct stat info {};
-    const bool is_other = fd.valid() ? fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode)
-                                     : errno == ENOTDIR || errno == ELOOP || errno == ENXIO;
-    if (is_other) return DataLoss("open '", path, "': not a regular file in a directory");
-    if (!fd.valid()) return ErrnoStatus("open", path);
+    if (fstat(fd.get(), &info) != 0) return ErrnoStatus("stat", path);
     return std::make_unique<PosixReadableFile>(path, std::move(fd), info.st_size);
   }
 
   absl::StatusOr<std::unique_ptr<AppendableFile>> OpenForAppend(const std::string& path) override {
-    UniqueFd fd(open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND | O_CLOEXEC, 0644));
-    if (!fd.valid()) return ErrnoStatus("open", path);
+    ASSIGN_OR_RETURN(UniqueFd fd, OpenRegular(path, O_CREAT | O_WRONLY | O_APPEND));
     return std::make_unique<PosixAppendableFile>(path, std::move(fd));
   }
 

@@ -23,12 +23,13 @@ struct FaultSink : nlohmann::detail::json_sax_acceptor<Json> {
 };
 
 // "invalid literal" of "[json.exception...] parse error at ...: syntax error while parsing value -
-// invalid literal; last read: '...'": what was read last may be the whole line.
+// invalid literal; last read: '...'": what was read last, or a number, may be the whole line.
 std::string ReasonOf(std::string_view words) {
   words.remove_prefix(std::min(words.size(), words.find("] ") + 2));
   const size_t dash = words.find(" - ");
   if (dash != words.npos) words.remove_prefix(dash + 3);
-  return std::string(words.substr(0, words.find("; last read:")));
+  for (const char* read : {"; last read:", " parsing '"}) words = words.substr(0, words.find(read));
+  return std::string(words);
 }
 
 }  // namespace

@@ -1,15 +1,16 @@
 #include "core/base/whole_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 
 #include "absl/strings/match.h"
 
 #include "core/base/status.h"
-#include "core/base/unique_fd.h"
 
 namespace anyorder {
 namespace {
@@ -24,11 +25,8 @@ bool IsInside(const fs::path& file, const std::string& directory) {
           absl::StartsWith(directory, (model / "snapshots/").string()));
 }
 
-}  // namespace
-
-absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return ErrnoStatus("open", path);
+absl::StatusOr<std::string> ReadAll(const UniqueFd& fd, const std::string& path,
+                                    int64_t max_bytes) {
   std::string bytes;
   char block[1 << 16];
   ssize_t got = 0;
@@ -40,6 +38,31 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_b
   }
   if (got < 0) return ErrnoStatus("read", path);
   return bytes;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  return fd.valid() ? ReadAll(fd, path, max_bytes) : ErrnoStatus("open", path);
+}
+
+absl::StatusOr<UniqueFd> OpenRegular(const std::string& path, int flags) {
+  UniqueFd fd(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, 0644));
+  // Another machine has a lease on it (fcntl(2)), whose end is waited for.
+  if (!fd.valid() && errno == EWOULDBLOCK)
+    fd = UniqueFd(::open(path.c_str(), flags | O_CLOEXEC, 0644));
+  struct stat info {};
+  const bool is_other = fd.valid() ? ::fstat(fd.get(), &info) == 0 && !S_ISREG(info.st_mode)
+                                   : errno == ENOTDIR || errno == ELOOP || errno == ENXIO;
+  if (is_other) return DataLoss("open '", path, "': not a regular file in a directory");
+  if (!fd.valid()) return ErrnoStatus("open", path);
+  return fd;
+}
+
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t max_bytes) {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenRegular(path, O_RDONLY));
+  return ReadAll(fd, path, max_bytes);
 }
 
 absl::Status CheckFileInside(const std::string& directory, const std::string& name) {

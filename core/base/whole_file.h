@@ -7,6 +7,8 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/unique_fd.h"
+
 namespace anyorder {
 
 // How many bytes a file of a kind may have: more than any that is one, and few enough that what a
@@ -19,6 +21,12 @@ inline constexpr int64_t kMaxTextBytes = int64_t{2} << 30;      // texts, result
 // reports what cannot be read (a directory, a bad disk) instead of throwing. Errors: those of
 // ErrnoStatus, NotFound where nothing is; DataLoss for more than `max_bytes`.
 absl::StatusOr<std::string> ReadWholeFile(const std::string& path, int64_t max_bytes);
+
+// open(2) of a file that is a run's own. What is there and is no regular file is refused: a pipe's
+// other end would be waited for, and a device never ends. Errors: those of ErrnoStatus; DataLoss.
+absl::StatusOr<UniqueFd> OpenRegular(const std::string& path, int flags);
+// ReadWholeFile of such a file.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, int64_t max_bytes);
 
 // OK if `name` in a directory that others made ("": this one) is a plain file there. A link out of
 // it would put what only the user may read into copies for others; those of Hugging Face's cache

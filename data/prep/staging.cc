@@ -115,7 +115,8 @@ Staging::Staging(const std::string& output)
 
 std::string Staging::PlanPath() const { return absl::StrCat(folder_, "/", kPlanFile); }
 
-absl::StatusOr<Staging> Staging::Open(const std::string& output) {
+absl::StatusOr<Staging> Staging::Open(const std::string& given) {
+  const std::string output = NamedPath(given);  // "new/.." would make `new`
   RETURN_IF_ERROR(Check(output));
   std::error_code error;
   Staging staging(output);

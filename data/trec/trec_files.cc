@@ -17,6 +17,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
@@ -57,11 +58,19 @@ absl::Status ReadTrecLines(
   return is_empty ? DataLoss("'", path, "' is empty; name a file with entries") : absl::OkStatus();
 }
 
+constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some programs begin texts with it
+
+absl::StatusOr<std::string> ReadText(const std::string& path) {
+  ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxTextBytes));
+  if (absl::StartsWith(text, kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  return text;
+}
+
 // Rows of `columns`, which a message lists.
 absl::Status ReadTrecRows(
     const std::string& path, const Cells& columns,
     const std::function<absl::Status(const Cells& cells, uint64_t line)>& take) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   return ReadTrecLines(path, text, [&](absl::string_view line, uint64_t number) -> absl::Status {
     const Cells cells = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
     if (cells.size() == columns.size()) return take(cells, number);
@@ -200,6 +209,7 @@ class DocumentReader {
       : wanted_(wanted), documents_(*documents) {}
 
   absl::Status Take(absl::string_view line) {
+    if (is_first_) absl::ConsumePrefix(&line, kByteOrderMark);
     if (is_trec_) return TakeTrecLine(line);
     const absl::string_view bare = absl::StripAsciiWhitespace(line);
     if (bare.empty()) return absl::OkStatus();
@@ -270,7 +280,7 @@ class DocumentReader {
 }  // namespace
 
 absl::StatusOr<std::vector<TrecTopic>> ReadTrecTopics(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadWholeFile(path, kMaxTextBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadText(path));
   return TopicFile(path, text).Read();
 }
 

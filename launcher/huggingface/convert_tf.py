@@ -15,6 +15,7 @@ table (doc/table_format.md) of names and BundleEntryProto, and files of raw litt
 import array
 import json
 import math
+import operator
 import os
 import re
 import struct
@@ -113,11 +114,11 @@ def read_index(path):
             entry = {"shape": [], "type": 0, "shard": 0, "begin": 0, "size": 0}
             for number, part in fields(value):
                 if number == 2:  # TensorShapeProto of Dim
-                    entry["shape"] = [dict(fields(dim)).get(1, 0) for kind, dim in fields(part) if kind == 2]
+                    entry["shape"] = [operator.index(dict(fields(dim)).get(1, 0)) for kind, dim in fields(part) if kind == 2]
                 elif number == 7:
                     raise ValueError(f"'{key.decode()}' is cut into slices")
                 elif number in (1, 3, 4, 5):
-                    entry[{1: "type", 3: "shard", 4: "begin", 5: "size"}[number]] = part
+                    entry[{1: "type", 3: "shard", 4: "begin", 5: "size"}[number]] = operator.index(part)
             entries[key.decode()] = entry
     return entries, shards
 
@@ -140,7 +141,7 @@ class Bundle:
             fail(65, f"{error}")
         for name, entry in self.entries.items():
             path = self.paths[entry["shard"]] if entry["shard"] < shards else index
-            if not os.path.isfile(path) or os.path.getsize(path) < entry["begin"] + entry["size"]:
+            if path == index or not os.path.isfile(path) or os.path.getsize(path) < entry["begin"] + entry["size"]:
                 fail(65, f"'{path}' lacks bytes of '{name}'; {FETCH_AGAIN}")
 
     def read(self, name, begin, size):
@@ -190,7 +191,9 @@ def converted(bundle, config):
 def read_config(directory):
     try:
         config = foreign_files.read_object(directory, CONFIG)
-        int(config["n_layer"]), bool(config["untie_r"]), int(config["n_token"])
+        bool(config["untie_r"]), operator.index(config["n_token"])
+        if operator.index(config["n_layer"]) not in range(1, 10001):
+            raise ValueError(f"n_layer {config['n_layer']}")
     except OSError as error:
         fail(65, f"'{error.filename}' cannot be read ({error.strerror}); name the directory of an unpacked release")
     except (ValueError, KeyError, TypeError) as error:

@@ -1,6 +1,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <climits>
 #include <cmath>
 #include <filesystem>
 #include <set>
@@ -104,8 +105,10 @@ absl::Status HfWeights::AddIndexed(const std::string& directory) {
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string()) return damaged(absl::StrCat("'", tensor, "' has no file name"));
     const std::string name = file.get<std::string>();
-    if (name.empty() || name.find('/') != std::string::npos || name[0] == '.')
-      return damaged(absl::StrCat("'", tensor, "' lies in '", name, "', not in this directory"));
+    if (name.empty() || name.size() > NAME_MAX || name[0] == '.' ||
+        name.find_first_of(std::string_view("/\0", 2)) != std::string::npos)
+      return damaged(absl::StrCat("'", tensor, "' lies in '", name.substr(0, NAME_MAX),
+                                  "', not in this directory"));
     names.insert(name);
   }
   for (const std::string& name : names) {

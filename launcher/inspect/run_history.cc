@@ -153,7 +153,7 @@ absl::StatusOr<RunHistory> ReadRunHistory(const std::string& run_dir) {
   ASSIGN_OR_RETURN(history.redone, ReadMetrics(paths.redone));
   for (const std::string& path :
        {paths.ledger, paths.launcher_ledger, paths.metrics, paths.redone}) {
-    const absl::StatusOr<std::string> text = ReadWholeFile(path, kMaxTextBytes);
+    const absl::StatusOr<std::string> text = ReadRegularFile(path, kMaxTextBytes);
     if (text.ok() && !text->empty() && text->back() != '\n') history.torn.push_back(path);
   }
   return history;

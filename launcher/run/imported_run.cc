@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/digest.h"
@@ -75,6 +76,8 @@ absl::Status CopyIfThere(const std::string& from, const std::string& to, const s
   const absl::StatusOr<std::string> bytes = ReadFileInside(from, name, kMaxTableBytes);
   if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
   RETURN_IF_ERROR(bytes.status());
+  if (absl::EndsWith(name, ".json"))
+    RETURN_IF_ERROR(Annotate(ParseJsonObject(*bytes).status(), JoinPath(from, name)));
   return to.empty() ? absl::OkStatus() : WriteFileAtomically(JoinPath(to, name), *bytes);
 }
 

@@ -44,7 +44,8 @@ struct ImportedRun {
 // that they were trained beside. May not exist.
 ImportedRun ImportOfExport(const std::string& run_dir, const RunConfig& config);
 
-// Copies `name`, which may be absent: then nothing is made. Errors: those of ReadFileInside.
+// Copies `name`, which may be absent: then nothing is made. Errors: those of ReadFileInside;
+// DataLoss for one that ends in .json and is no JSON object.
 absl::Status CopyIfThere(const std::string& from, const std::string& to, const std::string& name);
 // Copies, from a directory into another, a model's files besides config.json, weights and
 // vocabulary, which are kept and exported again as they are. Each may be absent. With `to` "" it

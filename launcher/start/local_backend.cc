@@ -12,6 +12,7 @@
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
+#include "core/base/whole_file.h"
 #include "core/train/run/run_directory.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/node_place.h"
@@ -50,8 +51,7 @@ class LocalBackend final : public LaunchBackend {
 
   StartedGroup StartService(const AttemptOptions& options) override {
     const std::string log = RunDirectory(options.run_dir).service_log;
-    const UniqueFd log_fd(::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-    if (!log_fd.valid()) return ErrnoStatus("open", log);
+    ASSIGN_OR_RETURN(const UniqueFd log_fd, OpenRegular(log, O_WRONLY | O_CREAT | O_APPEND));
     SpawnOptions spawn;
     spawn.arguments = ServiceCommand(options);
     spawn.output_fd = log_fd.get();

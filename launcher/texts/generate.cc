@@ -43,13 +43,15 @@ struct GenerateOptions : TextModelOptions {
   bool no_end = false;
   bool has_beam_options = false;  // said on the command line
   bool has_draw_options = false;
-  CompletionRequest limits;  // of tokens
-  int64_t batch = 8;         // prompts at once
+  CompletionRequest limits = {.max_prompt = 0};  // of tokens; 0: ModelFacts'
+  int64_t batch = 8;                             // prompts at once
 };
 
-std::vector<CompletionRequest> RequestsOf(const GenerateOptions& options, const WriteOptions& write,
-                                          bool draws, const std::vector<std::string>& prompts) {
+std::vector<CompletionRequest> RequestsOf(const GenerateOptions& options, const ModelFacts& facts,
+                                          const WriteOptions& write, bool draws,
+                                          const std::vector<std::string>& prompts) {
   CompletionRequest request = options.limits;
+  if (request.max_prompt == 0) request.max_prompt = facts.max_prompt;
   if (options.no_end) request.min_tokens = kMostTokens;
   if (!draws) request.beams = options.beams;
   request.samples = draws ? options.samples.value_or(1) : options.best;
@@ -149,7 +151,8 @@ absl::Status Generate(const GenerateOptions& options) {
         "--sample 1");
   }
   // A prompt that does not fit is told by its number, before any text is written.
-  const std::vector<CompletionRequest> requests = RequestsOf(options, write, draws, prompts);
+  const std::vector<CompletionRequest> requests =
+      RequestsOf(options, service->facts(), write, draws, prompts);
   RETURN_IF_ERROR(service->CheckComplete(requests));
   ASSIGN_OR_RETURN(JsonLines texts, JsonLines::Open(options.output));
   ASSIGN_OR_RETURN(JsonLines traces, JsonLines::Open(options.trace, "--trace"));
@@ -216,6 +219,11 @@ Subcommand DeclareGenerate(CLI::App& front) {
            "most tokens per text, end of text included; max_tokens in JSON requests (default: 128, "
            "or what the model can write)",
            1, kMostTokens);
+  AddCount(
+      command, "--max-prompt", options->limits.max_prompt,
+      "most tokens of a prompt (default: as many as the model has learned to read, 16 times as "
+      "many if it has memory)",
+      1, kMostTokens);
   AddCount(command, "--min-len", options->limits.min_tokens,
            "fewest tokens per text; min_tokens in JSON requests", 0, kMostTokens);
   AddCount(command, "--block-ngram", options->limits.block_ngram,

@@ -417,18 +417,18 @@ absl::Status ModelTextService::Search(const std::vector<CompletionRequest>& requ
 // A request's texts while they are written in any order.
 class ModelTextService::CanvasTexts {
  public:
-  // `prompt` is not empty.
   CanvasTexts(const ModelTextService& service, const CompletionRequest& request,
-              EncodedPrompt prompt)
+              const EncodedPrompt& prompt)
       : service_(service),
         request_(request),
-        prompt_(std::move(prompt)),
+        prompt_(prompt),
+        given_(prompt.tokens.empty() ? Tokens{service.end_of_document_} : prompt.tokens),
         written_(request.samples),
         completions_(request.samples) {}
 
   void AddCanvases(std::vector<Canvas>& canvases) const {
     const TokenRules rules = service_.RulesOf(request_, prompt_.max_tokens);
-    Canvas canvas{prompt_.tokens, 0, request_.write.draw.seed};
+    Canvas canvas{given_, 0, request_.write.draw.seed};
     canvas.tokens.resize(static_cast<size_t>(given() + prompt_.max_tokens), kBlank);
     const auto no_end = std::make_shared<const std::vector<uint8_t>>(service_.non_text());
     const int64_t no_end_before = rules.never_ends ? rules.max_tokens : rules.min_tokens;
@@ -463,14 +463,15 @@ class ModelTextService::CanvasTexts {
   std::vector<Completion> Take() { return std::move(completions_); }
 
  private:
-  int64_t given() const { return std::ssize(prompt_.tokens); }
+  int64_t given() const { return std::ssize(given_); }
   ShownToken Show(const WrittenToken& token) const {
     return service_.Show(token, prompt_.spaceless);
   }
 
   const ModelTextService& service_;
   const CompletionRequest& request_;
-  const EncodedPrompt prompt_;
+  const EncodedPrompt& prompt_;
+  const Tokens given_;                              // its tokens, or the beginning of a document
   std::vector<std::vector<WrittenToken>> written_;  // by sample
   std::vector<Completion> completions_;
   int64_t num_done_ = 0;
@@ -489,10 +490,7 @@ absl::Status ModelTextService::WriteCanvases(
   std::vector<CanvasTexts> texts;
   std::vector<std::pair<size_t, int64_t>> lanes;  // whose text, and which sample
   for (const size_t n : group) {
-    EncodedPrompt prompt = prompts[n];
-    // The beginning of a document.
-    if (prompt.tokens.empty()) prompt.tokens = {end_of_document_};
-    texts.emplace_back(*this, requests[n], std::move(prompt)).AddCanvases(canvases);
+    texts.emplace_back(*this, requests[n], prompts[n]).AddCanvases(canvases);
     for (int64_t sample = 0; sample < requests[n].samples; ++sample)
       lanes.push_back({texts.size() - 1, sample});
   }

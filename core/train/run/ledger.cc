@@ -179,7 +179,7 @@ absl::StatusOr<std::vector<LedgerRecord>> ReadLedgerFile(const std::string& path
   static constexpr char kOverwritten[] =
       "a record whose beginning another machine has overwritten; what it said is not known";
   std::vector<LedgerRecord> records;
-  const absl::StatusOr<std::string> whole = ReadWholeFile(path, kMaxTextBytes);
+  const absl::StatusOr<std::string> whole = ReadRegularFile(path, kMaxTextBytes);
   if (absl::IsNotFound(whole.status())) return records;
   RETURN_IF_ERROR(whole.status());
   std::vector<absl::string_view> lines = absl::StrSplit(*whole, '\n');

@@ -16,6 +16,7 @@
 #include "core/base/status.h"
 #include "core/base/unique_fd.h"
 #include "core/base/utc_time.h"
+#include "core/base/whole_file.h"
 
 namespace anyorder {
 namespace {
@@ -179,10 +180,10 @@ absl::StatusOr<std::vector<StepMetrics>> ReadMetrics(const std::string& path) {
 absl::Status MetricsStream::Read(
     absl::FunctionRef<void()> start_over,
     absl::FunctionRef<void(StepMetrics, absl::string_view line)> take) {
-  const UniqueFd fd(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return errno == ENOENT ? absl::OkStatus() : ErrnoStatus("open", path_);
+  const absl::StatusOr<UniqueFd> fd = OpenRegular(path_, O_RDONLY);
+  if (!fd.ok()) return absl::IsNotFound(fd.status()) ? absl::OkStatus() : fd.status();
   struct stat file = {};
-  if (::fstat(fd.get(), &file) != 0) return ErrnoStatus("stat", path_);
+  if (::fstat(fd->get(), &file) != 0) return ErrnoStatus("stat", path_);
   if (inode_ != 0 && (inode_ != file.st_ino || file.st_size < offset_)) {
     offset_ = 0;
     start_over();
@@ -191,7 +192,8 @@ absl::Status MetricsStream::Read(
   std::vector<char> block(kStreamBlockBytes);
   std::string pending;  // what follows the last newline
   ssize_t got = 0;
-  while ((got = ::pread(fd.get(), block.data(), block.size(), offset_ + std::ssize(pending))) > 0) {
+  while ((got = ::pread(fd->get(), block.data(), block.size(), offset_ + std::ssize(pending))) >
+         0) {
     pending.append(block.data(), static_cast<size_t>(got));
     size_t begin = 0;
     for (size_t end = pending.find('\n'); end != std::string::npos;

@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/named_path.h"
 #include "core/base/status.h"
+#include "core/base/whole_file.h"
 #include "data/dataset/shard_format.h"
 
 namespace anyorder {
@@ -28,8 +29,7 @@ absl::Status CheckIsRun(absl::string_view directory) {
 }
 
 absl::StatusOr<AppendFile> AppendFile::Open(const std::string& path) {
-  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
-  if (!fd.valid()) return ErrnoStatus("open", path);
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenRegular(path, O_RDWR | O_CREAT | O_APPEND));
   AppendFile file(std::move(fd), path);
   ASSIGN_OR_RETURN(const int64_t cut, file.CutFragment());
   if (cut > 0)

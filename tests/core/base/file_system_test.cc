@@ -1,6 +1,7 @@
 #include "core/base/file_system.h"
 
 #include <gmock/gmock.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -118,6 +119,22 @@ TEST(WholeFileTest, MoreThanTheLimitIsRefusedNotCollected) {
               Fails(absl::IsDataLoss, path + "': more than 4 bytes"));
   EXPECT_THAT(ReadWholeFile("/dev/zero", kMaxSettingsBytes).status(),
               Fails(absl::IsDataLoss, "read '/dev/zero': more than 4194304 bytes"));
+}
+
+// Neither a pipe's other end nor a device's end is waited for.
+TEST(WholeFileTest, ARunsOwnFilesAreRegular) {
+  const TemporaryDirectory folder;
+  const std::string path = folder.path() + "/file";
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  for (const std::string& other : {path, std::string("/dev/zero"), path + "/below"}) {
+    EXPECT_THAT(ReadRegularFile(other, kMaxTextBytes).status(),
+                Fails(absl::IsDataLoss, other + "': not a regular file"));
+    EXPECT_THAT(OpenRegular(other, O_WRONLY | O_APPEND).status(), Fails(absl::IsDataLoss, other));
+  }
+  ::remove(path.c_str());
+  EXPECT_TRUE(absl::IsNotFound(OpenRegular(path, O_RDONLY).status()));
+  EXPECT_TRUE(OpenRegular(path, O_WRONLY | O_CREAT).ok());
+  EXPECT_EQ(ReadRegularFile(path, kMaxTextBytes).value(), "");
 }
 
 // A directory that others made, and Hugging Face's cache.

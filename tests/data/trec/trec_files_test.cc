@@ -40,7 +40,8 @@ TEST_F(TrecTest, TopicsAreReadFromLinesAndXml) {
       "<webtrack2010>\n\n<topic number=\"51\" type=\"faceted\">\n  <query>red  shoes\n &amp; "
       "socks</query>\n  <description>x</description>\n  <subtopic number=\"1\" type=\"inf\">y"
       "</subtopic>\n</topic>\n<topic number='52'><query>a:b</query></topic>\n</webtrack2010>\n";
-  for (const std::string& bytes : {xml, std::string("wt10-51: red shoes & socks\r\n\n52:a:b")}) {
+  const std::string lines = "wt10-51: red shoes & socks\r\n\n52:a:b", mark = "\xEF\xBB\xBF";
+  for (const std::string& bytes : {xml, lines, mark + xml, mark + lines}) {
     const auto topics = ReadTrecTopics(Store(bytes)).value();
     ASSERT_THAT(topics, SizeIs(2));
     EXPECT_EQ(topics[0].id, "51");

@@ -137,7 +137,8 @@ class ConvertTest(unittest.TestCase):
         for other in ({"n_layer": 3}, {"untie_r": False}):
             (self.release / "xlnet_config.json").write_text(json.dumps({**config, **other}))
             self.refused(65, "shape [2, 2, 4], which is not that of xlnet_config.json")
-        for text in ('{"n_layer": 2}', "[" * 200_000, '{"a":' * 200_000, "3"):
+        layers = [json.dumps({**config, "n_layer": layers}) for layers in ("2", 2.5, float("inf"), -1, 10**12)]
+        for text in ('{"n_layer": 2}', "[" * 200_000, '{"a":' * 200_000, "3", *layers):
             (self.release / "xlnet_config.json").write_text(text)
             self.refused(65, "xlnet_config.json' is damaged")
         (self.release / "xlnet_config.json").write_text(json.dumps(config))

@@ -329,7 +329,16 @@ TEST_F(ImportTest, FilesThatNoModelHasAreRefusedByName) {
     fs::create_symlink(At("secret"), At("hf/") + name);
     expect_refused(name, "leads to '" + At("secret") + "', which is not in its directory");
   }
+  for (const char* text : {"{\"do_lower_case\": true, \"keep_accents\": tr", "", "[]"}) {
+    WriteFile(At("hf/tokenizer_config.json"), text);
+    expect_refused("tokenizer_config.json", "JSON");
+  }
   fs::remove(At("hf/model.safetensors"));
+  for (const std::string& name : {std::string(300, 'a'), std::string("a.safetensors\\u0000x")}) {
+    WriteFile(At("hf/model.safetensors.index.json"),
+              absl::StrCat(R"({"weight_map":{"a":")", name, "\"}}"));
+    ExpectRefused(kExitData, {"not in this directory"});
+  }
   fs::create_symlink(At("secret"), At("hf/a.safetensors"));
   WriteFile(At("hf/model.safetensors.index.json"), R"({"weight_map":{"a":"a.safetensors"}})");
   expect_refused("a.safetensors", "leads to '" + At("secret"));
