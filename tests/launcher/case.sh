@@ -335,12 +335,13 @@ failed_start)
   exec 9>&-
   [ ! -e $name/none ] || fail "a stopped start wrote something"
   # Starts that fail before their first step settle nothing: another batch, and other text.
-  mkdir -p $name/run/metrics.jsonl && cp reference/config.toml $name/run
+  mkdir -p $name/run && cp reference/config.toml $name/run
+  ln -s "$(printf 'a%.0s' {1..300})" $name/run/metrics.jsonl  # no file system has names as long
   launch "$name/run" --ranks 2 >$name/log 2>&1; expect_status $? 93 "a crash loop"
   expect_text "3 starts in a row.*metrics.jsonl" $name/log
   [ "$(starts $name/run)" -eq 3 ] || fail "not three starts"
   expect_text '"event":"stop","time":[^,]*,"attempt":3,"exit_status":74' $name/run/ledger.jsonl
-  rmdir $name/run/metrics.jsonl
+  rm $name/run/metrics.jsonl
   change=(--set train.global_batch_size=4 --set train.steps=30 --set data.shards="$work/other-shards")
   launch "$work/$name/run" "${change[@]}" >$name/log 2>&1; expect_status $? 0 "another configuration"
   expect_text "nothing was trained with the configuration before, which this one replaces: .*train.global_batch_size = 8 -> train.global_batch_size = 4" $name/log
