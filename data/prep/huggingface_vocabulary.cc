@@ -10,6 +10,7 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
+#include "data/prep/model_pieces.h"
 #include "data/prep/tokenizer.h"
 #include "data/prep/vocabulary.h"
 

@@ -124,6 +124,13 @@ std::string SpecFor(absl::string_view spec, uint64_t size) {
 
 }  // namespace
 
+bool IsStartPiece(std::string_view piece) {
+  constexpr std::string_view kMarks = "!\"#$%&()*+,-./:;?@[\\]^_`{|}~";
+  if (piece.empty()) return false;
+  if (piece[0] == '<' || piece.substr(0, 3) == "\xE2\x96\x81") return true;
+  return piece.size() == 1 && kMarks.find(piece[0]) != std::string_view::npos;
+}
+
 ModelRules ReadModelRules(const std::string& model) {
   ModelRules rules;
   MessageReader reader(model);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace anyorder::data {
 
@@ -18,6 +19,10 @@ struct ModelRules {
   bool has_xlnet_spaces = true;
   bool keeps_spaces = false;  // also several together, and those at the ends of a text
 };
+
+// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed
+// list of punctuation marks (FORMAT.md, "start piece").
+bool IsStartPiece(std::string_view piece);
 
 // The rules of a model that the library has loaded; of other bytes, what can be read.
 ModelRules ReadModelRules(const std::string& model);

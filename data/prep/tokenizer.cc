@@ -56,13 +56,6 @@ std::string SpecialPiece(const std::string& field) {
   return field == "eos" ? "</s>" : "<" + field + ">";
 }
 
-bool IsStartPiece(std::string_view piece) {
-  constexpr std::string_view kMarks = "!\"#$%&()*+,-./:;?@[\\]^_`{|}~";
-  if (piece.empty()) return false;
-  if (piece[0] == '<' || piece.substr(0, 3) == "\xE2\x96\x81") return true;
-  return piece.size() == 1 && kMarks.find(piece[0]) != std::string_view::npos;
-}
-
 absl::StatusOr<Tokenizer> Tokenizer::Load(const std::string& model, const std::string& name,
                                           const char* advice) {
   Tokenizer tokenizer;

@@ -24,10 +24,6 @@ inline constexpr VocabIds kXlnetVocabIds{
 // What the special piece of one of kVocabIdFields is called in that vocabulary.
 std::string SpecialPiece(const std::string& field);
 
-// Whether word spans may begin at this piece: it begins with U+2581 or '<', or is one of a fixed
-// list of punctuation marks (FORMAT.md, "start piece").
-bool IsStartPiece(std::string_view piece);
-
 // What tokens are. kPieces: SentencePiece's unigram pieces. kWords: what stands between spaces,
 // kCharacters: code points and the space; both with ids in order of frequency, as an adaptive
 // softmax needs them, and one <unk> for each unknown one.

@@ -13,6 +13,7 @@
 #include "core/base/named_path.h"
 #include "core/base/status.h"
 #include "core/base/whole_file.h"
+#include "data/prep/model_pieces.h"
 #include "data/prep/sentencepiece_bridge.h"
 #include "data/prep/tokenizer.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "data/dataset/dataset.h"
+#include "data/prep/model_pieces.h"
 #include "data/prep/prep_plan.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/data/prep/corpus_text.h"
