@@ -11,7 +11,6 @@
 #include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "data/prep/model_pieces.h"
-#include "data/prep/tokenizer.h"
 #include "data/prep/vocabulary.h"
 
 namespace anyorder::data {
