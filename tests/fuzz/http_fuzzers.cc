@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -87,8 +89,11 @@ std::string Exchange(absl::string_view sent) {
   ::shutdown(client.get(), SHUT_WR);
   std::string answer;
   char piece[4096];
-  for (ssize_t bytes = 0; (bytes = ::recv(client.get(), piece, sizeof piece, 0)) > 0;)
-    answer.append(piece, static_cast<size_t>(bytes));
+  // libFuzzer's clock is a signal.
+  for (ssize_t bytes = 1; bytes > 0 || (bytes < 0 && errno == EINTR);) {
+    bytes = ::recv(client.get(), piece, sizeof piece, 0);
+    if (bytes > 0) answer.append(piece, static_cast<size_t>(bytes));
+  }
   return answer;
 }
 

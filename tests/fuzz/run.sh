@@ -50,7 +50,7 @@ for target in "${targets[@]}"; do
   "$build/bin/fuzz_replay" "$target" --write-seeds "$corpus"
   status=0
   "$build/bin/${target}_fuzzer" "$corpus" $(ls -d "$root/tests/fuzz/regressions/$target" 2>/dev/null || true) \
-    -max_len=$((2 << 20)) -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+    -max_len=$((2 << 20)) -max_total_time="$seconds" -timeout=60 -rss_limit_mb=2048 -print_final_stats=1 \
     -artifact_prefix="$crashes/" >"$build/logs/last-$target.log" 2>&1 || status=$?
   cat "$build/logs/last-$target.log" >>"$build/logs/$target.log"
   executions=$(sed -n 's/^stat::number_of_executed_units: *//p' "$build/logs/last-$target.log")
