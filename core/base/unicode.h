@@ -11,6 +11,9 @@
 
 namespace anyorder {
 
+// Some programs begin a text with it.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 // Decodes the code point at `text[offset]`; advances `offset`. Of a byte that starts no well-formed
 // sequence it makes U+FFFD and advances by one.
 char32_t NextCodePoint(std::string_view text, size_t& offset);

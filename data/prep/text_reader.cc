@@ -19,7 +19,6 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 // How much of `text`, which is longer than kMaxSentenceBytes, the next sentence takes: up to the
 // last white space, otherwise up to the last whole code point, within the limit.

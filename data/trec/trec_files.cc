@@ -21,6 +21,7 @@
 
 #include "core/base/json_members.h"
 #include "core/base/status.h"
+#include "core/base/unicode.h"
 #include "core/base/whole_file.h"
 
 namespace anyorder::data {
@@ -58,11 +59,9 @@ absl::Status ReadTrecLines(
   return is_empty ? DataLoss("'", path, "' is empty; name a file with entries") : absl::OkStatus();
 }
 
-constexpr absl::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some programs begin texts with it
-
 absl::StatusOr<std::string> ReadText(const std::string& path) {
   ASSIGN_OR_RETURN(std::string text, ReadWholeFile(path, kMaxTextBytes));
-  if (absl::StartsWith(text, kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   return text;
 }
 
@@ -209,7 +208,7 @@ class DocumentReader {
       : wanted_(wanted), documents_(*documents) {}
 
   absl::Status Take(absl::string_view line) {
-    if (is_first_) absl::ConsumePrefix(&line, kByteOrderMark);
+    if (is_first_) absl::ConsumePrefix(&line, {kByteOrderMark.data(), kByteOrderMark.size()});
     if (is_trec_) return TakeTrecLine(line);
     const absl::string_view bare = absl::StripAsciiWhitespace(line);
     if (bare.empty()) return absl::OkStatus();
