@@ -32,8 +32,16 @@ expect_little_left() {
   [ -z "$(find "$out" -size +16M)" ] || fail "too large: $(ls -l "$out")"
   [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 }
-# A zombie, which nobody has waited for, is not alive.
-alive() { { tr -d "\\0" <"/proc/$(cat "$1")/cmdline"; } 2>/dev/null | grep -q .; }
+# Whether one of the processes in file $1, a line each, lives. A zombie, which nobody has waited for,
+# is not alive.
+alive() {
+  local pid
+  [ -s "$1" ] || fail "$1 names no process"
+  while read -r pid; do
+    if { tr -d "\\0" <"/proc/$pid/cmdline"; } 2>/dev/null | grep -q .; then return 0; fi
+  done <"$1"
+  return 1
+}
 logged() { tar -xzOf "$out/report.tgz" "logs/$1" 2>/dev/null || fail "report.tgz has no logs/$1: $(tar -tzf "$out/report.tgz")"; }
 
 for program in anyorder gpu.device_test gpu_bench; do cp "$here/pretended_device.sh" "$bin/$program"; done
@@ -210,7 +218,7 @@ rm -rf "$PRETENDED" && mkdir "$PRETENDED"
 "$here/check.sh" depth --bundle "$work/tree" --out "$out" >"$work/log" 2>&1 &
 script=$!
 for _ in $(seq 1200); do
-  [ ! -e "$PRETENDED/hangs" ] || break
+  [ ! -s "$PRETENDED/hangs" ] || break
   sleep 0.05
 done
 kill -TERM $script

@@ -22,10 +22,10 @@ commit_fault() {
       echo "CUDA error 700 (an illegal memory access) in kernel AttentionRingForwardKernel"
       [ -z "${CUDA_COREDUMP_FILE:-}" ] || touch "${CUDA_COREDUMP_FILE/\%p/1}"
       kill -ABRT $$ ;;
-    hang) echo $$ >"$PRETENDED/hangs"; echo "at the third of nine"; exec sleep 60 ;;
-    stubborn) echo $$ >"$PRETENDED/hangs"; trap '' TERM; setsid sleep 60 & sleep 60 & wait ;;
+    hang) echo $$ >>"$PRETENDED/hangs"; echo "at the third of nine"; exec sleep 60 ;;
+    stubborn) echo $$ >>"$PRETENDED/hangs"; trap '' TERM; setsid sleep 60 & sleep 60 & wait ;;
     inherits) if [ -e "$PRETENDED/harmed" ]; then rm "$PRETENDED/harmed"; test_result "$1" 1; fi ;;
-    leaves) setsid sleep 60 >/dev/null & echo $! >"$PRETENDED/left" ;;
+    leaves) setsid sleep 60 >/dev/null & echo $! >>"$PRETENDED/left" ;;
     wrong) test_result "$1" 1 ;;
   esac
 }
