@@ -32,8 +32,8 @@ expect_little_left() {
   [ -z "$(find "$out" -size +16M)" ] || fail "too large: $(ls -l "$out")"
   [ -z "$(ls "$TMPDIR")" ] || fail "left in TMPDIR: $(ls "$TMPDIR")"
 }
-# Whether one of the processes in file $1, a line each, lives. A zombie, which nobody has waited for,
-# is not alive.
+# Whether one of the processes in file $1, a line each, lives. A zombie, which nobody has waited
+# for, is not alive.
 alive() {
   local pid
   [ -s "$1" ] || fail "$1 names no process"
