@@ -176,13 +176,19 @@ void CleanLine(std::string_view line, const Cleaning& cleaning, std::string& out
 }
 
 size_t FirstInvalidByte(std::string_view text) {
-  const std::string_view checked = text.substr(0, text.find('\0'));
-  for (size_t i = AsciiPrefix(checked); i < checked.size(); i += AsciiPrefix(checked.substr(i))) {
+  // No further ahead than that: who replaces what is invalid asks again behind each byte of it.
+  constexpr size_t kRun = 1024;
+  for (size_t i = 0; i < text.size();) {
+    const std::string_view run = text.substr(i, kRun);
+    const std::string_view ascii = run.substr(0, AsciiPrefix(run));
+    if (const size_t nul = ascii.find('\0'); nul != ascii.npos) return i + nul;
+    i += ascii.size();
+    if (ascii.size() == run.size()) continue;
     const size_t begin = i;
     // U+FFFD that stands in the text has three bytes.
-    if (NextCodePoint(checked, i) == 0xFFFD && i == begin + 1) return begin;
+    if (NextCodePoint(text, i) == 0xFFFD && i == begin + 1) return begin;
   }
-  return checked.size();
+  return text.size();
 }
 
 size_t CompleteBytes(std::string_view text) {

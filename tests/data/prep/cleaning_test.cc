@@ -97,6 +97,17 @@ TEST(CleaningTest, FirstInvalidByteFindsEachKindOfFault) {
   EXPECT_EQ(FirstInvalidByte("ab\xF4\x90\x80\x80"), 2u);                  // above U+10FFFF
   EXPECT_EQ(FirstInvalidByte(std::string_view("abcdefghi\0x", 11)), 9u);  // NUL
   EXPECT_EQ(FirstInvalidByte(std::string_view("a\xFF\0", 3)), 1u);        // the earlier fault wins
+  // Whatever stands before it, in runs of any length.
+  for (size_t length = 0; length < 5000; length += 1 + length / 7) {
+    const std::string plain(length, 'a');
+    const std::string mixed = plain + "\xC3\xA9" + plain;
+    for (const std::string& good : {plain, mixed}) {
+      EXPECT_EQ(FirstInvalidByte(good), good.size());
+      EXPECT_EQ(FirstInvalidByte(good + '\0' + "b"), good.size());
+      EXPECT_EQ(FirstInvalidByte(good + "\xC3"), good.size());
+      EXPECT_EQ(FirstInvalidByte(good + "\x80" + "b"), good.size());
+    }
+  }
 }
 
 TEST(CleaningTest, HalvesOfSurrogatePairsAreReplacedInJson) {
@@ -127,6 +138,15 @@ TEST(CleaningTest, ReplacementsCountAndKeepTheRest) {
             "b\xEF\xBF\xBD"
             "c\xEF\xBF\xBD");
   EXPECT_EQ(FirstInvalidByte(out), out.size());
+  // In a time that grows with the text: what looks at the rest for each fault takes hours.
+  for (const char* const fault : {"\x80", "\xE2\x80", "a\xFF", "\xC3 "}) {
+    std::string bad;
+    while (bad.size() < (16 << 20)) bad += fault;
+    out.clear();
+    EXPECT_GE(AppendWithReplacements(bad, out), bad.size() / 3);
+  }
+  out.clear();
+  EXPECT_EQ(AppendWithReplacements(std::string(16 << 20, '\0'), out), size_t{16} << 20);
 }
 
 }  // namespace
