@@ -95,7 +95,9 @@ InferenceNetwork::InferenceNetwork(const NetworkShape& shape, kernels::Backend& 
       device_(shape_.batch, inputs_),
       embedding_(shape_, inputs_),
       readout_(shape.num_targets(), inputs_),
-      graphs_(backend) {}
+      graphs_(backend) {
+  shape_.retention = {.learns = false};
+}
 
 absl::StatusOr<std::unique_ptr<InferenceNetwork>> InferenceNetwork::Create(
     const NetworkShape& shape, kernels::Backend& backend, std::optional<int64_t> logit_rows) {

@@ -93,7 +93,7 @@ void KeyStorage::Copy(const KeyStorage& other, int64_t from, int64_t to, int64_t
 
 int64_t LanesThatFit(const ModelConfig& model, int64_t vocab_size, const BatchShape& most,
                      int64_t lanes, int64_t bytes) {
-  NetworkShape shape{WithoutMemory(model), most, vocab_size};
+  NetworkShape shape{WithoutMemory(model), most, vocab_size, {.learns = false}};
   for (int64_t* rows : {&shape.batch.content_rows, &shape.batch.query_rows, &shape.batch.targets})
     *rows = RoundedRows(*rows);
   const auto fits = [&] {

@@ -143,6 +143,8 @@ class TransformerNetwork final : public Transformer {
                     args.memory.start < shape_.batch.ring_rows()))
         << "memory " << slots.shape().ToString() << " from slot " << args.memory.start << ", not "
         << slots_shape.ToString();
+    ANYORDER_CHECK(args.gradients.is_null() || shape_.retention.learns)
+        << "gradients of a network that was made without a backward";
     ANYORDER_CHECK(args.gradients.is_null() ||
                    (args.gradients.dtype() == shape_.gradient_dtype() &&
                     args.gradients.num_elements() == layout_.num_elements()))
@@ -229,6 +231,10 @@ class TransformerNetwork final : public Transformer {
     // embedding, comes first.
     TellReadyAhead(context, layer_begins_.back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
+      if (shape_.is_overwritten(layer)) {
+        AttentionBlockRecompute(context, tables_, layer);
+        FeedForwardBlockRecompute(context, layer);
+      }
       FeedForwardBlockBackward(context, layer);
       AttentionBlockBackward(context, tables_, layer);
       TellReadyAhead(context, layer_begins_[layer]);
@@ -310,9 +316,10 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
 absl::StatusOr<std::unique_ptr<Transformer>> Transformer::Create(const ModelConfig& config,
                                                                  int64_t vocab_size,
                                                                  const BatchShape& shape,
-                                                                 kernels::Backend& backend) {
+                                                                 kernels::Backend& backend,
+                                                                 const Retention& retention) {
   RETURN_IF_ERROR(config.Validate().ToStatus());
-  const NetworkShape network_shape{config, shape, vocab_size};
+  const NetworkShape network_shape{config, shape, vocab_size, retention};
   RETURN_IF_ERROR(CheckShape(network_shape, backend));
   auto network = std::make_unique<TransformerNetwork>(network_shape, backend);
   RETURN_IF_ERROR(network->Allocate());

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/config/model_config.h"
+#include "core/config/retention.h"
 #include "core/network/heads/task_result.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/tensors/step.h"
@@ -28,12 +29,14 @@ class Transformer {
   static absl::StatusOr<std::unique_ptr<Transformer>> Create(const ModelConfig& config,
                                                              int64_t vocab_size,
                                                              const BatchShape& shape,
-                                                             kernels::Backend& backend);
+                                                             kernels::Backend& backend,
+                                                             const Retention& retention = {});
   virtual ~Transformer() = default;
 
   virtual const ParameterLayout& layout() const = 0;
-  // Forward, and with gradients backward. Deterministic: the same arguments give the same bits.
-  // Returns when all of it is done.
+  // Forward, and with gradients backward. Deterministic: the same arguments give the same bits,
+  // whatever the retention. Returns when all of it is done. REQUIRES: no gradients without
+  // Retention::learns.
   virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
   // What the heads report of the last Run: the same names in the same order in every one. Before
   // the first, all 0.

@@ -54,6 +54,11 @@ class AttentionBlock {
     LeaveSublayer(context_, sublayer_, branch, Rows(a_.input, first_, rows_), a_.attention_output);
   }
 
+  void MakeAgain() const {
+    if (context_.shape.OverlaidPart(layer_) == Recompute::kLayer) return Forward();
+    EnterSublayer(context_, sublayer_);
+  }
+
   void Backward() const {
     const LayerGradients& g = context_.gradients.layers[layer_];
     const bool pre_norm = context_.shape.model.pre_norm();
@@ -393,6 +398,11 @@ class AttentionBlock {
 void AttentionBlockForward(const StepContext& context, const AttentionTables& tables,
                            int64_t layer) {
   AttentionBlock(context, tables, layer).Forward();
+}
+
+void AttentionBlockRecompute(const StepContext& context, const AttentionTables& tables,
+                             int64_t layer) {
+  AttentionBlock(context, tables, layer).MakeAgain();
 }
 
 void AttentionBlockBackward(const StepContext& context, const AttentionTables& tables,

@@ -19,6 +19,11 @@ namespace anyorder {
 void AttentionBlockForward(const StepContext& context, const AttentionTables& tables,
                            int64_t layer);
 
+// Computes again what backward reads of the part and its forward did not keep
+// (NetworkShape::OverlaidPart): the same bits, from the same memory.
+void AttentionBlockRecompute(const StepContext& context, const AttentionTables& tables,
+                             int64_t layer);
+
 // Reads activations.dmiddle (gradient of attention_output, the rows that the layer computes),
 // writes activations.dinput (gradient of all rows of the layer's input) and every attention
 // gradient of the layer. Memory gets no gradient. Biases shared by all layers are added to;

@@ -21,23 +21,22 @@ Sublayer SublayerOf(const StepContext& context, int64_t layer) {
   return sublayer;
 }
 
-}  // namespace
-
-void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorView output) {
+// Writes ffn_hidden, from ffn_inner alone if that is there. Returns what the part multiplies.
+TensorView HiddenForward(const StepContext& context, int64_t layer, const Sublayer& sublayer,
+                         bool has_inner = false) {
   const LayerActivations& a = context.activations.layers[layer];
   const LayerWeights& w = context.weights.layers[layer];
-  const Sublayer sublayer = SublayerOf(context, layer);
-  const TensorView branch = Rows(context.activations.branch, 0, context.shape.num_rows(layer));
-
   const TensorView input = EnterSublayer(context, sublayer);
   const bool is_gated = context.shape.model.gated_ffn;
   const TensorView up = is_gated ? a.ffn_factor : a.ffn_inner;
-  if (is_gated) {
-    Dense(context, input, w.ffn_gate, w.ffn_gate_bias, a.ffn_inner);
-    AddAdapter(context, input, w.gate_adapter, a.ffn_inner);
+  if (!has_inner) {
+    if (is_gated) {
+      Dense(context, input, w.ffn_gate, w.ffn_gate_bias, a.ffn_inner);
+      AddAdapter(context, input, w.gate_adapter, a.ffn_inner);
+    }
+    Dense(context, input, w.ffn_in, w.ffn_in_bias, up);
+    AddAdapter(context, input, w.up_adapter, up);
   }
-  Dense(context, input, w.ffn_in, w.ffn_in_bias, up);
-  AddAdapter(context, input, w.up_adapter, up);
   context.backend.ActivationForward(
       {.activation = context.shape.model.activation,
        .x = a.ffn_inner,
@@ -46,10 +45,32 @@ void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorVi
        .y = a.ffn_hidden,
        .factor = a.ffn_factor},
       context.stream);
+  return input;
+}
+
+}  // namespace
+
+void FeedForwardBlockForward(const StepContext& context, int64_t layer, TensorView output) {
+  const LayerActivations& a = context.activations.layers[layer];
+  const LayerWeights& w = context.weights.layers[layer];
+  const Sublayer sublayer = SublayerOf(context, layer);
+  const TensorView branch = Rows(context.activations.branch, 0, context.shape.num_rows(layer));
+
+  const TensorView input = HiddenForward(context, layer, sublayer);
   Dense(context, a.ffn_hidden, w.ffn_out, w.ffn_out_bias, branch);
   AddAdapter(context, a.ffn_hidden, w.down_adapter, branch);
   const bool adds_normed = context.shape.model.ffn_residual == FfnResidual::kNormed;
   LeaveSublayer(context, sublayer, branch, adds_normed ? input : a.attention_output, output);
+}
+
+void FeedForwardBlockRecompute(const StepContext& context, int64_t layer) {
+  const bool has_inner = context.shape.OverlaidPart(layer) == Recompute::kElementwise;
+  if (has_inner || context.shape.model.pre_norm()) {
+    HiddenForward(context, layer, SublayerOf(context, layer), has_inner);
+  } else {
+    // LayerNorm's backward reads the sum at the end. The output is there and gets the same bits.
+    FeedForwardBlockForward(context, layer, context.activations.layers[layer + 1].input);
+  }
 }
 
 void FeedForwardBlockBackward(const StepContext& context, int64_t layer) {

@@ -10,14 +10,25 @@
 namespace anyorder {
 namespace {
 
-// Collects tensors, then places them one behind the other in a single buffer.
+// Collects tensors, then places them in a single buffer, one behind the other or over one another.
 class Arena {
  public:
   void Add(std::initializer_list<TensorView*> views, DType dtype, const Shape& shape) {
     for (TensorView* view : views) {
-      entries_.push_back({view, dtype, shape, bytes_});
-      bytes_ += AlignedBytes(shape.num_elements() * SizeOf(dtype));
+      entries_.push_back({view, dtype, shape, end_});
+      end_ += AlignedBytes(shape.num_elements() * SizeOf(dtype));
     }
+    bytes_ = std::max(bytes_, end_);
+  }
+  // What is added from now on lies over all that was before.
+  void Overlay() { end_ = 0; }
+  // Behind what this one has, all that the other has, in the same way.
+  void Append(const Arena& other) {
+    for (Entry entry : other.entries_) {
+      entry.begin += bytes_;
+      entries_.push_back(entry);
+    }
+    end_ = bytes_ += other.bytes_;
   }
 
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(kernels::Backend& backend) const {
@@ -41,7 +52,8 @@ class Arena {
     int64_t begin;
   };
   std::vector<Entry> entries_;
-  int64_t bytes_ = 0;
+  int64_t end_ = 0;    // where the next tensor begins
+  int64_t bytes_ = 0;  // of all
 };
 
 // What a normalisation of `rows` rows keeps.
@@ -50,7 +62,13 @@ void AddStatistics(const NetworkShape& shape, NormActivations& norm, int64_t row
   arena.Add({&norm.rstd}, shape.gradient_dtype(), {rows});
 }
 
-void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensors, Arena& arena) {
+// `shared` is where layers' tensors lie over one another (NetworkShape::OverlaidPart), `own` where
+// they do not.
+void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensors, Arena& own,
+              Arena& shared) {
+  const Recompute overlaid = shape.OverlaidPart(layer);
+  Arena& elementwise = overlaid == Recompute::kNone ? own : shared;
+  Arena& arena = overlaid == Recompute::kLayer ? shared : own;
   const DType t = shape.dtype();
   const DType g = shape.gradient_dtype();
   const int64_t dim = shape.model.model_dim;
@@ -58,7 +76,8 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
   const int64_t heads_dim = shape.heads_dim();
   const int64_t keys_dim = shape.keys_dim();
-  arena.Add({&tensors.input}, t, {shape.batch.num_rows(), dim});
+  // Without backward a layer's output takes the place of its input, which nothing reads by then.
+  (shape.retention.learns ? own : shared).Add({&tensors.input}, t, {shape.batch.num_rows(), dim});
   arena.Add({&tensors.q}, t, {rows, heads_dim});
   if (shape.model.qk_norm) {
     arena.Add({&tensors.raw_q}, t, {rows, heads_dim});
@@ -69,8 +88,10 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   } else {
     arena.Add({&tensors.k, &tensors.v}, t, {keys, keys_dim});
   }
+  // Those that KeyCache::has_tables speaks of outlast the pass.
+  Arena& tables = shape.batch.cached_keys > 0 ? own : arena;
   if (shape.model.relative_positions())
-    arena.Add({&tensors.relative}, t, {2, shape.batch.num_distances, heads_dim});
+    tables.Add({&tensors.relative}, t, {2, shape.batch.num_distances, heads_dim});
   arena.Add({&tensors.attended}, t, {rows, heads_dim});
   arena.Add({&tensors.lse}, g, {rows, shape.model.num_heads});
   if (shape.has_global_rows(layer)) {
@@ -81,12 +102,14 @@ void AddLayer(const NetworkShape& shape, int64_t layer, LayerActivations& tensor
   }
   const bool pre_norm = shape.model.pre_norm();
   const int64_t normed = pre_norm ? shape.batch.num_rows() : rows;
-  arena.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_norm.sum}, t, {normed, dim});
+  Arena& norms = pre_norm ? elementwise : arena;
+  norms.Add({pre_norm ? &tensors.attention_normed : &tensors.attention_norm.sum}, t, {normed, dim});
   AddStatistics(shape, tensors.attention_norm, normed, arena);
   arena.Add({&tensors.attention_output}, t, {rows, dim});
-  arena.Add({&tensors.ffn_inner, &tensors.ffn_hidden}, t, {rows, shape.model.ffn_dim});
+  arena.Add({&tensors.ffn_inner}, t, {rows, shape.model.ffn_dim});
+  elementwise.Add({&tensors.ffn_hidden}, t, {rows, shape.model.ffn_dim});
   if (shape.model.gated_ffn) arena.Add({&tensors.ffn_factor}, t, {rows, shape.model.ffn_dim});
-  arena.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_norm.sum}, t, {rows, dim});
+  norms.Add({pre_norm ? &tensors.ffn_normed : &tensors.ffn_norm.sum}, t, {rows, dim});
   AddStatistics(shape, tensors.ffn_norm, rows, arena);
 }
 
@@ -121,7 +144,7 @@ kernels::OperationSizes OperationSizesOf(const NetworkShape& shape) {
 
 // The most that an operation of the step asks for.
 int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backend) {
-  if (shape.batch.cached_keys > 0) return 0;  // nothing is learned
+  if (shape.batch.cached_keys > 0) return 0;  // nothing is learned, and there is no loss
   int64_t bytes = 0;
   const auto add_softmax = [&](int64_t rows, int64_t dim, int64_t classes) {
     bytes = std::max(bytes,
@@ -132,6 +155,7 @@ int64_t WorkspaceBytes(const NetworkShape& shape, const kernels::Backend& backen
   for (const AdaptiveCluster& cluster : AdaptiveClusters(shape.model, shape.vocab_size))
     add_softmax(ClusterRows::Padded(shape.num_targets()), cluster.dim, cluster.classes);
   add_softmax(shape.batch.batch_size, dim, 2);
+  if (!shape.retention.learns) return bytes;
   for (const kernels::AttentionShape& attention : AttentionShapesOf(shape)) {
     bytes = std::max(bytes, backend.AttentionBackwardWorkspaceBytes(attention, shape.dtype()));
   }
@@ -173,8 +197,8 @@ void AddSpanHead(const NetworkShape& shape, TaskActivations& a, Arena& arena) {
   arena.Add({&a.answer_losses}, g, {lanes});
 }
 
-// What only some models have.
-void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
+// What only some models have. `backward` is for the layers' scratch of backward.
+void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena, Arena& backward) {
   const DType t = shape.dtype();
   const DType g = shape.gradient_dtype();
   const int64_t dim = shape.model.model_dim;
@@ -189,8 +213,9 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     const int64_t memory = shape.batch.batch_size * shape.batch.memory_rows;
     add_norm(a.final_norm, last_rows);
     add_norm(a.memory_norm, memory);
-    arena.Add({&a.memory_normed, &a.dmemory}, t, {memory, dim});
-    arena.Add({&a.dnorm}, g, {2, dim});
+    arena.Add({&a.memory_normed}, t, {memory, dim});
+    backward.Add({&a.dmemory}, t, {memory, dim});
+    backward.Add({&a.dnorm}, g, {2, dim});
   }
   if (shape.model.mlm_head) {
     add_norm(a.head_norm, shape.num_targets());
@@ -214,8 +239,8 @@ void AddOptional(const NetworkShape& shape, Activations& a, Arena& arena) {
     const int64_t globals = shape.batch.batch_size * shape.batch.global_rows;
     const int64_t keys = shape.batch.batch_size * shape.batch.num_own_keys();
     arena.Add({&a.global_input}, t, {globals, dim});
-    arena.Add({&a.dglobal_attended, &a.dglobal_q}, t, {globals, shape.heads_dim()});
-    arena.Add({&a.dglobal_k, &a.dglobal_v}, t, {keys, shape.heads_dim()});
+    backward.Add({&a.dglobal_attended, &a.dglobal_q}, t, {globals, shape.heads_dim()});
+    backward.Add({&a.dglobal_k, &a.dglobal_v}, t, {keys, shape.heads_dim()});
   }
 }
 
@@ -229,8 +254,12 @@ void AddAll(const NetworkShape& shape, Activations& a, Arena& arena) {
   const int64_t heads_dim = shape.heads_dim();
   const int64_t targets = shape.num_targets();
   a.layers.resize(static_cast<size_t>(shape.model.num_layers));
-  for (size_t layer = 0; layer < a.layers.size(); ++layer)
-    AddLayer(shape, static_cast<int64_t>(layer), a.layers[layer], arena);
+  Arena shared, backward;
+  for (size_t layer = 0; layer < a.layers.size(); ++layer) {
+    shared.Overlay();
+    AddLayer(shape, static_cast<int64_t>(layer), a.layers[layer], arena, shared);
+  }
+  arena.Append(shared);
   arena.Add({&a.output}, t, {shape.num_rows(shape.model.num_layers - 1), dim});
   arena.Add({&a.readout}, t, {targets, dim});
   arena.Add({&a.losses}, g, {targets});
@@ -241,21 +270,23 @@ void AddAll(const NetworkShape& shape, Activations& a, Arena& arena) {
     arena.Add({&a.summary_losses}, g, {lanes});
   }
   arena.Add({&a.keys_input}, t, {keys, dim});
-  arena.Add({&a.branch, &a.dinput, &a.dmiddle}, t, {rows, dim});
-  arena.Add({&a.dffn}, t, {rows, shape.model.ffn_dim});
-  if (shape.model.gated_ffn) arena.Add({&a.dfactor}, t, {rows, shape.model.ffn_dim});
-  arena.Add({&a.dattended, &a.dq}, t, {rows, heads_dim});
-  arena.Add({&a.dk, &a.dv}, t, {keys, shape.keys_dim()});
+  arena.Add({&a.branch}, t, {rows, dim});
+  backward.Add({&a.dinput, &a.dmiddle}, t, {rows, dim});
+  backward.Add({&a.dffn}, t, {rows, shape.model.ffn_dim});
+  if (shape.model.gated_ffn) backward.Add({&a.dfactor}, t, {rows, shape.model.ffn_dim});
+  backward.Add({&a.dattended, &a.dq}, t, {rows, heads_dim});
+  backward.Add({&a.dk, &a.dv}, t, {keys, shape.keys_dim()});
   if (shape.model.relative_positions())
-    arena.Add({&a.drelative}, t, {2, shape.batch.num_distances, heads_dim});
+    backward.Add({&a.drelative}, t, {2, shape.batch.num_distances, heads_dim});
   if (shape.model.lora.is_on()) {
     const int64_t rank = shape.model.lora.rank;
     arena.Add({&a.low_rank}, t, {std::max({rows, keys, 2 * shape.batch.num_distances}), rank});
-    arena.Add({&a.low_rank_k, &a.low_rank_v}, t, {keys, rank});
+    backward.Add({&a.low_rank_k, &a.low_rank_v}, t, {keys, rank});
   }
-  if (!shape.model.untie_r) arena.Add({&a.dbiases}, g, {3, heads_dim});
+  if (!shape.model.untie_r) backward.Add({&a.dbiases}, g, {3, heads_dim});
   arena.Add({&a.dreadout}, t, {targets, dim});
-  AddOptional(shape, a, arena);
+  AddOptional(shape, a, arena, backward);
+  if (shape.retention.learns) arena.Append(backward);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Everything a microbatch's forward leaves for its backward, and the scratch that layers share: one
-// allocation for the life of the network. Letters as in network_shape.h; n is the number of rows
+// allocation for the life of the network. What layers do not keep (NetworkShape::retention) lies
+// over the same of other layers. Letters as in network_shape.h; n is the number of rows
 // that the layer computes.
 
 #pragma once
@@ -116,7 +117,7 @@ struct Activations {
   NormActivations memory_norm;  // B * M rows
   TensorView memory_normed;     // [B * M, d] T
   TensorView global_input;  // [B * G, d] T, global slots of a layer's input, later their gradient
-  // Scratch of backward.
+  // Scratch of backward; here and below null in a network that has none.
   TensorView dinput;     // [N, d] T, gradient of a layer's output, then of its input
   TensorView dmiddle;    // [N, d] T, gradient between attention and feed-forward
   TensorView dffn;       // [N, F] T

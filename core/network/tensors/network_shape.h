@@ -10,6 +10,7 @@
 
 #include "core/base/dtype.h"
 #include "core/config/model_config.h"
+#include "core/config/retention.h"
 #include "core/objective/batch.h"
 #include "kernels/attention.h"
 
@@ -19,6 +20,7 @@ struct NetworkShape {
   ModelConfig model;
   BatchShape batch;
   int64_t vocab_size = 0;
+  Retention retention = {};
 
   DType dtype() const { return ToDType(model.dtype); }
   DType gradient_dtype() const {
@@ -39,6 +41,17 @@ struct NetworkShape {
     return last && drops_last_content() ? batch.batch_size * batch.content_rows : 0;
   }
   int64_t num_rows(int64_t layer) const { return batch.num_rows() - first_row(layer); }
+
+  // What of `layer` lies over the same of other layers. Without backward that is all of it.
+  Recompute OverlaidPart(int64_t layer) const {
+    if (!retention.learns) return Recompute::kLayer;
+    const int64_t layers = retention.layers == 0 ? model.num_layers : retention.layers;
+    return layer < layers ? retention.recompute : Recompute::kNone;
+  }
+  // Whether backward has to make that part again: the last layer that has one finds its own.
+  bool is_overwritten(int64_t layer) const {
+    return layer + 1 < model.num_layers && OverlaidPart(layer + 1) != Recompute::kNone;
+  }
 
   // Distances with a bias of their own: every one up to the largest, both ways. Without the bias of
   // no meaning.

@@ -159,7 +159,7 @@ absl::StatusOr<CausalScore> ScoreCausally(const CausalWalk& walk, const ModelCon
                                           kernels::Backend& backend, const CausalWatcher& watcher) {
   const BatchShape shape = walk.Shape();
   ASSIGN_OR_RETURN(const std::unique_ptr<Transformer> network,
-                   Transformer::Create(model, vocab_size, shape, backend));
+                   Transformer::Create(model, vocab_size, shape, backend, {.learns = false}));
   ASSIGN_OR_RETURN(MemoryRing memory, MemoryRing::Create(model, shape, shape.batch_size, backend));
   CausalScore score;
   score.context_min = shape.num_keys();

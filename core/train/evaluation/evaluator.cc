@@ -64,11 +64,11 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
   RETURN_IF_ERROR(evaluator->Plan(text));
   evaluator->transformer_ = shared;
   if (shared == nullptr || evaluator->micro_batch_size_ != config.train.micro_batch_size) {
-    ASSIGN_OR_RETURN(
-        evaluator->own_transformer_,
-        Transformer::Create(shared == nullptr ? config.model : config.TrainedModel(),
-                            static_cast<int64_t>(text.index().vocab_size),
-                            evaluator->objective_->Shape(evaluator->micro_batch_size_), backend));
+    ASSIGN_OR_RETURN(evaluator->own_transformer_,
+                     Transformer::Create(shared == nullptr ? config.model : config.TrainedModel(),
+                                         static_cast<int64_t>(text.index().vocab_size),
+                                         evaluator->objective_->Shape(evaluator->micro_batch_size_),
+                                         backend, {.learns = false}));
     evaluator->transformer_ = evaluator->own_transformer_.get();
   }
   ASSIGN_OR_RETURN(

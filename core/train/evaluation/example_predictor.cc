@@ -34,9 +34,10 @@ absl::StatusOr<std::unique_ptr<ExamplePredictor>> ExamplePredictor::Create(
         data::PassageWindows::Create(*dataset.examples(), config.sampling, data::WindowUse::kAll));
     predictor->examples_ = predictor->windows_.get();
   }
-  ASSIGN_OR_RETURN(predictor->network_,
-                   Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
-                                       predictor->objective_->Shape(batch_size), backend));
+  ASSIGN_OR_RETURN(
+      predictor->network_,
+      Transformer::Create(model, static_cast<int64_t>(dataset.index().vocab_size),
+                          predictor->objective_->Shape(batch_size), backend, {.learns = false}));
   return predictor;
 }
 

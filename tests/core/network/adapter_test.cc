@@ -137,9 +137,7 @@ TEST_P(AdapterTest, WhatIsNotTrainedIsFrozen) {
 }
 
 std::vector<GradientCase> AdapterCases() {
-  std::vector<GradientCase> cases = BackboneCases();
-  for (const std::vector<GradientCase>& more : {ModelCases(), AnyOrderCases(), HeadCases()})
-    cases.insert(cases.end(), more.begin(), more.end());
+  std::vector<GradientCase> cases = AllCases();
   std::erase_if(cases, [](const GradientCase& one) { return one.model.adaptive(); });
   return cases;
 }

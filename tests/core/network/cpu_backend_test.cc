@@ -189,10 +189,23 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
     memory_ = RandomVector(3 * model_.num_layers * model_.mem_len * model_.model_dim, 92);
   }
 
-  ModelRunner Runner(kernels::Backend& backend) const {
+  ModelRunner Runner(kernels::Backend& backend, const Retention& retention = {}) const {
     ModelConfig model = model_;
     model.dtype = GetParam().dtype;
-    return ModelRunner(model, kCpuVocab, batch_->shape, backend);
+    return ModelRunner(model, kCpuVocab, batch_->shape, backend, retention);
+  }
+
+  // Two steps, the second of which may be a graph that the first has recorded.
+  void ExpectTheSameBitsRecomputed(kernels::Backend& backend) const {
+    ModelRunner plain = Runner(backend);
+    for (const Recompute recompute : {Recompute::kElementwise, Recompute::kLayer}) {
+      ModelRunner runner = Runner(backend, {.recompute = recompute});
+      for (const uint64_t seed : {7, 8}) {
+        SCOPED_TRACE(EnumName(recompute));
+        ExpectSameBits(runner.Run(*batch_, weights_, memory_, true, seed),
+                       plain.Run(*batch_, weights_, memory_, true, seed));
+      }
+    }
   }
 
   // Both backends on kSamples random neighbours of the weights and the memory.
@@ -293,7 +306,15 @@ TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {
   }
 }
 
+TEST_P(CpuBackendTest, RecomputationChangesNoBits) {
+  ExpectTheSameBitsRecomputed(*cpu_);
+  FencedBackend fenced(MakeCpu(2));
+  ExpectTheSameBitsRecomputed(fenced);
+}
+
 using EmulatedGpu = CpuBackendTest;
+
+TEST_P(EmulatedGpu, RecomputationChangesNoBits) { ExpectTheSameBitsRecomputed(*MakeEmulatedGpu()); }
 
 TEST_P(EmulatedGpu, AgreesWithTheReference) {
   EXPECT_THAT(Disagreements(*MakeEmulatedGpu()), IsEmpty());

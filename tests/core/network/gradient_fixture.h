@@ -51,6 +51,12 @@ std::vector<GradientCase> ModelCases();
 std::vector<GradientCase> BackboneCases();
 std::vector<GradientCase> AnyOrderCases();
 std::vector<GradientCase> HeadCases();
+inline std::vector<GradientCase> AllCases() {
+  std::vector<GradientCase> cases = BackboneCases();
+  for (const std::vector<GradientCase>& more : {ModelCases(), AnyOrderCases(), HeadCases()})
+    cases.insert(cases.end(), more.begin(), more.end());
+  return cases;
+}
 
 inline void PrintTo(const GradientCase& value, std::ostream* out) { *out << value.name; }
 inline std::string NameOf(const ::testing::TestParamInfo<GradientCase>& info) {

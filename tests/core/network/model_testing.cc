@@ -376,8 +376,8 @@ void ForEachState(const Shape& rings, int64_t memory_rows, int64_t start,
 }  // namespace
 
 ModelRunner::ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
-                         kernels::Backend& backend)
-    : transformer_(Transformer::Create(model, vocab_size, shape, backend).value()),
+                         kernels::Backend& backend, const Retention& retention)
+    : transformer_(Transformer::Create(model, vocab_size, shape, backend, retention).value()),
       shape_(shape),
       rings_{shape.batch_size, model.num_layers, shape.ring_rows(), model.model_dim},
       memory_size_(shape.batch_size * model.num_layers * shape.memory_rows * model.model_dim),

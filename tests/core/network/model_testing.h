@@ -118,7 +118,7 @@ class DeviceVector {
 class ModelRunner {
  public:
   ModelRunner(const ModelConfig& model, int64_t vocab_size, const BatchShape& shape,
-              kernels::Backend& backend = SharedReference());
+              kernels::Backend& backend = SharedReference(), const Retention& retention = {});
 
   struct Result {
     StepResult step;
@@ -141,6 +141,7 @@ class ModelRunner {
   void set_frozen(const std::vector<double>& frozen) { frozen_.Assign(frozen); }
   const ParameterLayout& layout() const { return transformer_->layout(); }
   int64_t memory_size() const { return memory_size_; }
+  int64_t activation_bytes() const { return transformer_->activation_bytes(); }
 
  private:
   std::unique_ptr<Transformer> transformer_;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "core/network/tensors/step_context.h"
 #include "tests/core/network/model_testing.h"
 
 namespace anyorder::testing {
