@@ -198,14 +198,14 @@ absl::Status Trainer::OpenLocalData() {
   return absl::OkStatus();
 }
 
-// Where a device's memory is too small, the largest microbatch that it has room for is tried out
-// and named.
+// Where a device's memory is too small, recomputation and the largest microbatch that it has room
+// for are tried out and named.
 absl::Status Trainer::FitLocalNetwork() {
   RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
   RETURN_IF_ERROR(CheckLocalMemory());
   const absl::Status status = BuildLocalNetwork();
   if (backend_->is_host_memory()) return status;
-  return WithWhatFits(status, config_.train, [this](int64_t lanes) {
+  return WithWhatFits(status, config_, [this](const RunConfig& candidate) {
     state_.reset();
     reducer_.reset();
     gradient_memory_.reset();
@@ -213,7 +213,8 @@ absl::Status Trainer::FitLocalNetwork() {
     backend_->ReleaseReserved();
     absl::StatusOr<std::unique_ptr<Transformer>> smaller = Transformer::Create(
         config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
-        objective_->Shape(lanes), *backend_);
+        objective_->Shape(candidate.train.micro_batch_size), *backend_,
+        candidate.train.retention());
     if (!smaller.ok()) return false;
     // Gradient, weights, moments and average of this rank, if no other shares them.
     const int64_t bytes_per_parameter = config_.optimizer.keeps_average() ? 20 : 16;
@@ -238,7 +239,8 @@ absl::Status Trainer::BuildLocalNetwork() {
   const ModelConfig model = config_.TrainedModel();
   const auto vocab_size = static_cast<int64_t>(dataset_->index().vocab_size);
   const BatchShape shape = objective_->Shape(config_.train.micro_batch_size);
-  ASSIGN_OR_RETURN(transformer_, Transformer::Create(model, vocab_size, shape, *backend_));
+  ASSIGN_OR_RETURN(transformer_, Transformer::Create(model, vocab_size, shape, *backend_,
+                                                     config_.train.retention()));
   step_flops_ = TrainingFlops(model, shape, vocab_size) *
                 static_cast<double>(config_.train.num_microbatches());
   peak_flops_ = config_.train.device_peak_tflops > 0

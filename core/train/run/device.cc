@@ -62,15 +62,20 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
                               "train.device = \"cpu\"");
 }
 
-absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
-                          const std::function<bool(int64_t lanes)>& fits) {
+absl::Status WithWhatFits(const absl::Status& status, const RunConfig& config,
+                          const std::function<bool(const RunConfig& candidate)>& fits) {
   if (!absl::IsResourceExhausted(status)) return status;
-  const std::vector<int64_t> sizes = Halves(train.micro_batch_size);
+  std::string advice = RecomputeThatFits(config, fits);
+  if (!advice.empty()) advice = absl::StrCat("; ", advice, ", which fits and changes no bit");
+  const std::vector<int64_t> sizes = Halves(config.train.micro_batch_size);
   for (const int64_t lanes : sizes) {
-    if (lanes == train.micro_batch_size || !fits(lanes)) continue;
-    return ResourceExhausted(status.message(), "; train.micro_batch_size = ", lanes,
-                             " fits, it is ", train.micro_batch_size);
+    RunConfig candidate = config;
+    candidate.train.micro_batch_size = lanes;
+    if (lanes == config.train.micro_batch_size || !fits(candidate)) continue;
+    return ResourceExhausted(status.message(), advice, "; train.micro_batch_size = ", lanes,
+                             " fits, it is ", config.train.micro_batch_size);
   }
+  if (!advice.empty()) return ResourceExhausted(status.message(), advice);
   return ResourceExhausted(status.message(), "; not even train.micro_batch_size = ", sizes.back(),
                            " fits: the model is too large for this device");
 }

@@ -38,10 +38,10 @@ double DevicePeakFlops(absl::string_view device, DType dtype);
 // apart.
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator);
 
-// Adds to ResourceExhausted of a device which train.micro_batch_size would fit: the largest that
-// `fits` says yes to.
-absl::Status WithWhatFits(const absl::Status& status, const TrainConfig& train,
-                          const std::function<bool(int64_t lanes)>& fits);
+// Adds to ResourceExhausted of a device which train.recompute would fit, and which
+// train.micro_batch_size without: the largest that `fits` says yes to.
+absl::Status WithWhatFits(const absl::Status& status, const RunConfig& config,
+                          const std::function<bool(const RunConfig& candidate)>& fits);
 
 // One line for the log if a checkpoint was made on another device, else "". `saved` is "" in
 // checkpoints of earlier versions, which knew the CPU only.

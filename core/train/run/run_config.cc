@@ -55,6 +55,19 @@ void CheckTrain(const TrainConfig& train, FaultList& faults) {
                               " times a power of two, as ", below, " and ", 2 * below, " are"));
 }
 
+void CheckRecompute(const RunConfig& config, FaultList& faults) {
+  const int64_t layers = config.train.recompute_layers;
+  faults.Require(layers <= config.model.num_layers,
+                 absl::StrCat("train.recompute_layers is ", layers, " but the model has ",
+                              config.model.num_layers,
+                              " layers (model.num_layers); set it to 0, which means all"));
+  faults.Require(
+      layers == 0 || config.train.recompute != Recompute::kNone,
+      absl::StrCat("train.recompute_layers is ", layers,
+                   " but train.recompute is \"none\"; set train.recompute = \"layer\" or "
+                   "\"elementwise\", or train.recompute_layers = 0"));
+}
+
 void CheckHealth(const HealthConfig& health, FaultList& faults) {
   CheckBounds("health", health, faults);
   const double ratio = health.straggler_ratio;
@@ -217,6 +230,7 @@ FaultList RunConfig::Validate() const {
   if (MakeObjective(objective.name, model, sampling, faults) != nullptr)
     CheckSamplingKeys(*this, faults);
   CheckTrain(train, faults);
+  CheckRecompute(*this, faults);
   CheckSchedule(*this, faults);
   CheckLora(*this, faults);
   CheckRest(*this, faults);
@@ -319,6 +333,19 @@ std::string BatchThatFits(const RunConfig& config, int64_t ranks,
       name("train.micro_batch_size", config.train.micro_batch_size, micro);
       return absl::StrCat("set ", absl::StrJoin(keys, " and "));
     }
+  }
+  return "";
+}
+
+std::string RecomputeThatFits(const RunConfig& config,
+                              absl::FunctionRef<bool(const RunConfig& candidate)> fits) {
+  RunConfig candidate = config;
+  candidate.train.recompute_layers = 0;
+  for (const auto& [recompute, name] : kEnumNames<Recompute>) {
+    candidate.train.recompute = recompute;
+    const bool is_more = config.train.recompute_layers > 0 ? recompute >= config.train.recompute
+                                                           : recompute > config.train.recompute;
+    if (is_more && fits(candidate)) return absl::StrCat("set train.recompute = \"", name, "\"");
   }
   return "";
 }

@@ -17,6 +17,7 @@
 #include "core/base/fields.h"
 #include "core/config/lora_config.h"
 #include "core/config/model_config.h"
+#include "core/config/retention.h"
 #include "core/config/sampling_config.h"
 #include "core/config/task_config.h"
 #include "core/objective/objective_traits.h"
@@ -73,6 +74,8 @@ struct TrainConfig {
   int64_t seed = 1;
   int64_t global_batch_size = 16;
   int64_t micro_batch_size = 2;
+  Recompute recompute = Recompute::kNone;
+  int64_t recompute_layers = 0;
   int64_t prefetch_steps = 2;
   int64_t log_every = 10;
   std::string init_from;
@@ -93,6 +96,14 @@ struct TrainConfig {
     visit("micro_batch_size", self.micro_batch_size,
           "Sequences per forward and backward pass; it bounds activation memory.",
           AtLeast(1, "sequences"));
+    visit("recompute", self.recompute,
+          "What backward computes again instead of keeping it; it saves memory and changes no bit: "
+          "\"elementwise\" operations, in about 2 % more time, or every \"layer\" from its input, "
+          "in a third more.",
+          Decides::kNothing);
+    visit("recompute_layers", self.recompute_layers,
+          "How many layers train.recompute applies to, the first ones; 0: all.",
+          AtLeast(0, "layers"), Decides::kNothing);
     visit("prefetch_steps", self.prefetch_steps, "Steps of data prepared ahead of the trainer.",
           AtLeast(1, "steps"), Decides::kNothing);
     visit("log_every", self.log_every,
@@ -114,6 +125,7 @@ struct TrainConfig {
           "GPU, and no mfu on other devices.",
           AtLeast(0, "TFLOP/s"), Decides::kNothing);
   }
+  Retention retention() const { return {.recompute = recompute, .layers = recompute_layers}; }
   // 0 for sizes that Validate refuses.
   int64_t num_microbatches() const {
     return micro_batch_size > 0 ? global_batch_size / micro_batch_size : 0;
@@ -377,5 +389,10 @@ std::vector<int64_t> Halves(int64_t size);
 // says yes to. Empty if there are none.
 std::string BatchThatFits(const RunConfig& config, int64_t ranks,
                           absl::FunctionRef<bool(const RunConfig& candidate)> fits);
+
+// "set train.recompute = \"layer\"" for all layers, or the one that takes less time: the first more
+// than `config` has that `fits` says yes to. Empty if there is none.
+std::string RecomputeThatFits(const RunConfig& config,
+                              absl::FunctionRef<bool(const RunConfig& candidate)> fits);
 
 }  // namespace anyorder

@@ -5,6 +5,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "core/base/check.h"
 #include "core/base/counted.h"
@@ -36,12 +37,20 @@ double NumParameters(const RunConfig& config, int64_t vocab_size,
   });
 }
 
+// Layers that recompute and others are of two sizes.
 double ActivationBytes(const RunConfig& config, int64_t vocab_size, const Objective& objective) {
+  const int64_t num_layers = config.model.num_layers;
+  Retention retention = config.train.retention();
+  int64_t recomputing = retention.layers == 0 ? num_layers : retention.layers;
+  if (retention.recompute == Recompute::kNone) recomputing = 0;
   return Extrapolate(config.train.micro_batch_size, [&](int64_t lanes) {
-    return Extrapolate(config.model.num_layers, [&](int64_t layers) {
-      NetworkShape shape{config.TrainedModel(), objective.Shape(lanes), vocab_size};
-      shape.model.num_layers = layers;
-      return static_cast<double>(Activations::LeastBytes(shape));
+    NetworkShape shape{config.TrainedModel(), objective.Shape(lanes), vocab_size, retention};
+    return Extrapolate(recomputing, [&](int64_t first) {
+      return Extrapolate(num_layers - recomputing, [&](int64_t others) {
+        shape.retention.layers = first;
+        shape.model.num_layers = first + others;
+        return static_cast<double>(Activations::LeastBytes(shape));
+      });
     });
   });
 }
@@ -104,9 +113,12 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
   if (room.ranks == 0) return absl::OkStatus();
   const MemoryNeed need = ComputeMemoryNeed(config, vocab_size, ranks);
   if (Fits(need, room)) return absl::OkStatus();
-  const std::string advice = BatchThatFits(config, ranks, [&](const RunConfig& candidate) {
+  const auto fits = [&](const RunConfig& candidate) {
     return Fits(ComputeMemoryNeed(candidate, vocab_size, ranks), room);
-  });
+  };
+  std::vector<std::string> advice = {RecomputeThatFits(config, fits),
+                                     BatchThatFits(config, ranks, fits)};
+  std::erase(advice, "");
   return ResourceExhausted(
       "each of the ranks on this machine (", room.ranks, ") needs at least ",
       FormatBytes(need.on_device() + need.staging), " of memory (weights and optimizer ",
@@ -119,7 +131,7 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
                                             FormatBytes(static_cast<double>(room.device_bytes))),
       "; ",
       advice.empty() ? "no batch size is small enough: use a smaller model, or more machines"
-                     : advice);
+                     : absl::StrJoin(advice, ", or "));
 }
 
 }  // namespace anyorder

@@ -59,10 +59,12 @@ TEST_F(DeviceMemoryRunsTest, ResumedRunsOfOneAndTwoRanksEndAlike) {
   for (const int ranks : {1, 2}) {
     RemoveRuns();
     ExpectAllOk(Run(false, ranks));
-    // Stopped after the fourth step, and another start.
+    // Stopped after the fourth step, and another start, which keeps less for backward.
     Run(true, ranks, Fault{Poison::kNone, 0, 4, /*stop=*/true});
     EXPECT_TRUE(fs::exists(ckpt::CheckpointPath(RunDir(ranks), 4)));
+    config_.train.recompute = Recompute::kLayer;
     ExpectAllOk(Run(true, ranks));
+    config_.train.recompute = Recompute::kNone;
     ExpectEqualRuns(ranks, 6);
   }
 }

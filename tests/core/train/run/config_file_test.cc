@@ -299,6 +299,18 @@ TEST(RunConfigTest, RanksMustShareTheMicrobatches) {
   EXPECT_FALSE(config.ValidateWorldSize(0).ok());
 }
 
+TEST(RunConfigTest, LayersThatRecomputeAreThoseOfTheModelAndNeedAKind) {
+  RunConfig config = ValidConfig();
+  config.train.recompute_layers = config.model.num_layers + 1;
+  EXPECT_THAT(Faults(config),
+              AllOf(HasSubstr("train.recompute_layers is 13 but the model has 12 layers"),
+                    HasSubstr("train.recompute is \"none\"; set train.recompute = \"layer\"")));
+  ASSERT_TRUE(ApplyOverride("train.recompute=elementwise", config).ok());
+  config.train.recompute_layers = config.model.num_layers;
+  EXPECT_EQ(Faults(config), "");
+  EXPECT_FALSE(ApplyOverride("train.recompute=all", config).ok());
+}
+
 TEST(RunConfigTest, EvaluationNeedsTextAndSoundNumbers) {
   RunConfig config = ValidConfig();
   config.eval = {.shards = "", .every = 5, .batches = -1, .batch_size = 3, .seed = -1};
@@ -400,7 +412,7 @@ TEST(RunConfigTest, IdentityHasEveryKeyButThese) {
             "anomaly checkpoint cpu data dist.bucket_mib dist.collective_timeout_seconds "
             "dist.hang_report_seconds dist.replica_check_interval dist.transport eval health "
             "kernels run train.device train.device_peak_tflops train.init_from train.log_every "
-            "train.prefetch_steps");
+            "train.prefetch_steps train.recompute train.recompute_layers");
 }
 
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
@@ -413,6 +425,8 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.dist.bucket_mib = 1;
   other.data.shards = "moved";
   other.train.log_every = 99;
+  other.train.recompute = Recompute::kLayer;
+  other.train.recompute_layers = 3;
   other.train.device_peak_tflops = 100;
   other.train.device = kernels::DeviceChoice::kCuda;
   other.kernels.gemm_algorithm_cache = "/elsewhere.txt";

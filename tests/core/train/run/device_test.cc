@@ -13,9 +13,11 @@
 namespace anyorder {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 TEST(RankBackendOptionsTest, RanksOfOneMachineAreCounted) {
   const std::vector<std::string> hosts = {"a", "b", "a", "a", "b"};
@@ -61,29 +63,52 @@ TEST(SameDevicesTest, RanksThatDifferAllEndWithOneLine) {
 }
 
 TEST(WhatFitsTest, NamesTheLargestHalfThatFits) {
-  TrainConfig train = {.micro_batch_size = 24};
+  RunConfig config;
+  config.train.micro_batch_size = 24;
   const absl::Status out = absl::ResourceExhaustedError("allocate 5 bytes");
   std::vector<int64_t> tried;
-  const absl::Status six = WithWhatFits(out, train, [&](int64_t lanes) {
-    tried.push_back(lanes);
-    return lanes <= 6;
+  const absl::Status six = WithWhatFits(out, config, [&](const RunConfig& candidate) {
+    if (candidate.train.recompute == Recompute::kNone)
+      tried.push_back(candidate.train.micro_batch_size);
+    return candidate.train.micro_batch_size <= 6;
   });
   EXPECT_TRUE(absl::IsResourceExhausted(six));
   EXPECT_EQ(six.message(), "allocate 5 bytes; train.micro_batch_size = 6 fits, it is 24");
   EXPECT_EQ(tried, (std::vector<int64_t>{12, 6}));
   EXPECT_EQ(
-      WithWhatFits(out, train, [](int64_t) { return false; }).message(),
+      WithWhatFits(out, config, [](const RunConfig&) { return false; }).message(),
       "allocate 5 bytes; not even train.micro_batch_size = 3 fits: the model is too large for "
       "this device");
 }
 
+TEST(WhatFitsTest, NamesTheFirstRecomputationThatFits) {
+  RunConfig config;
+  config.train.micro_batch_size = 2;
+  const absl::Status out = absl::ResourceExhaustedError("allocate 5 bytes");
+  const auto layer = [](const RunConfig& candidate) {
+    const Retention retention = candidate.train.retention();
+    return retention.recompute == Recompute::kLayer && retention.layers == 0;
+  };
+  const std::string advice =
+      "allocate 5 bytes; set train.recompute = \"layer\", which fits and changes no bit";
+  EXPECT_EQ(WithWhatFits(out, config, layer).message(), advice);
+  const auto always = [](const RunConfig&) { return true; };
+  EXPECT_THAT(WithWhatFits(out, config, always).message(),
+              AllOf(HasSubstr("\"elementwise\""), HasSubstr("; train.micro_batch_size = 1 fits")));
+  config.train.recompute = Recompute::kLayer;
+  config.train.recompute_layers = 1;
+  EXPECT_THAT(WithWhatFits(out, config, layer).message(), HasSubstr(advice));
+  config.train.recompute_layers = 0;
+  EXPECT_THAT(WithWhatFits(out, config, always).message(), Not(HasSubstr("recompute")));
+}
+
 TEST(WhatFitsTest, LeavesOtherEndsAlone) {
-  const auto never = [](int64_t) {
+  const auto never = [](const RunConfig&) {
     ADD_FAILURE() << "tried";
     return true;
   };
-  EXPECT_TRUE(WithWhatFits(absl::OkStatus(), TrainConfig(), never).ok());
-  EXPECT_EQ(WithWhatFits(absl::DataLossError("x"), TrainConfig(), never), absl::DataLossError("x"));
+  EXPECT_TRUE(WithWhatFits(absl::OkStatus(), RunConfig(), never).ok());
+  EXPECT_EQ(WithWhatFits(absl::DataLossError("x"), RunConfig(), never), absl::DataLossError("x"));
 }
 
 TEST(DeviceChangeTest, IsSaidWhenADeviceChangesAndOnlyThen) {

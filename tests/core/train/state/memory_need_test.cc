@@ -7,6 +7,7 @@
 #include <regex>
 #include <string>
 
+#include "core/network/tensors/activations.h"
 #include "core/network/tensors/parameters.h"
 #include "core/network/transformer.h"
 #include "core/objective/objective.h"
@@ -72,6 +73,38 @@ TEST(MemoryNeedTest, ManyLayersAndLanesNeedWhatTheyAllocate) {
     EXPECT_LE(need.activations, allocated);
     EXPECT_GT(need.activations, 0.5 * allocated);  // the rest is workspace
   }
+}
+
+// With every number of layers that recompute, those that are extrapolated among them.
+TEST(MemoryNeedTest, ActivationsAreThoseThatTheNetworkRetains) {
+  RunConfig config = Tiny();
+  config.model.num_layers = 9;
+  const BatchShape shape = MakeObjective(config).value()->Shape(config.train.micro_batch_size);
+  for (const Recompute recompute : {Recompute::kElementwise, Recompute::kLayer}) {
+    config.train.recompute = recompute;
+    for (int64_t layers = 0; layers <= 9; ++layers) {
+      config.train.recompute_layers = layers;
+      const int64_t bytes =
+          Activations::LeastBytes({config.model, shape, kNumPieces, config.train.retention()});
+      EXPECT_EQ(ComputeMemoryNeed(config, kNumPieces, 1).activations, static_cast<double>(bytes))
+          << EnumName(recompute) << " " << layers;
+    }
+  }
+}
+
+TEST(MemoryNeedTest, RecomputationIsRecommendedWhereItIsEnough) {
+  RunConfig config = Tiny();
+  config.model.num_layers = 9;
+  const double before = ComputeMemoryNeed(config, kNumPieces, 1).on_device();
+  RunConfig remade = config;
+  remade.train.recompute = Recompute::kLayer;
+  const double after = ComputeMemoryNeed(remade, kNumPieces, 1).on_device();
+  EXPECT_LT(after, before);
+  MachineRoom room{.host_bytes = kGiB, .devices = 1, .ranks = 1};
+  room.device_bytes = static_cast<int64_t>(after);
+  EXPECT_THAT(CheckMemory(config, kNumPieces, 1, room),
+              Fails(absl::IsResourceExhausted, "; set train.recompute = \"layer\""));
+  EXPECT_TRUE(CheckMemory(remade, kNumPieces, 1, room).ok());
 }
 
 TEST(MemoryNeedTest, AnAverageOfTheWeightsIsFourBytesAParameter) {
