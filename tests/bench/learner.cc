@@ -51,9 +51,10 @@ std::vector<float> DrawParameters(const ParameterLayout& layout, const ModelConf
 
 absl::StatusOr<MemoryRunner> MemoryRunner::Create(const ModelConfig& model, int64_t vocab_size,
                                                   const BatchShape& shape,
-                                                  kernels::Backend& backend) {
+                                                  kernels::Backend& backend,
+                                                  const Retention& retention) {
   ASSIGN_OR_RETURN(std::unique_ptr<Transformer> transformer,
-                   Transformer::Create(model, vocab_size, shape, backend));
+                   Transformer::Create(model, vocab_size, shape, backend, retention));
   ASSIGN_OR_RETURN(MemoryRing memory, MemoryRing::Create(model, shape, shape.batch_size, backend));
   return MemoryRunner(std::move(transformer), std::move(memory));
 }
@@ -74,12 +75,11 @@ StepResult MemoryRunner::Run(const Batch& batch, ConstTensorView weights, Tensor
 Learner::Learner(MemoryRunner runner, kernels::Backend& backend)
     : backend_(backend), runner_(std::move(runner)), communicator_(std::make_unique<OnlyRank>()) {}
 
-absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(const ModelConfig& model,
-                                                         int64_t vocab_size,
-                                                         const BatchShape& shape, uint64_t seed,
-                                                         const OptimizerConfig& optimizer,
-                                                         kernels::Backend& backend) {
-  ASSIGN_OR_RETURN(MemoryRunner runner, MemoryRunner::Create(model, vocab_size, shape, backend));
+absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(
+    const ModelConfig& model, int64_t vocab_size, const BatchShape& shape, uint64_t seed,
+    const OptimizerConfig& optimizer, kernels::Backend& backend, const Retention& retention) {
+  ASSIGN_OR_RETURN(MemoryRunner runner,
+                   MemoryRunner::Create(model, vocab_size, shape, backend, retention));
   std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
   const ParameterLayout& layout = learner->transformer().layout();
   ASSIGN_OR_RETURN(learner->optimizer_, dist::ShardedOptimizer::Create(

@@ -24,7 +24,8 @@ namespace anyorder::bench {
 class MemoryRunner {
  public:
   static absl::StatusOr<MemoryRunner> Create(const ModelConfig& model, int64_t vocab_size,
-                                             const BatchShape& shape, kernels::Backend& backend);
+                                             const BatchShape& shape, kernels::Backend& backend,
+                                             const Retention& retention = {});
 
   // Runs `batch` on the memory that the last call left, with gradients where `gradients` is not
   // null, and then with dropout by `seed`. Batches come in the order of their steps: the first has
@@ -48,11 +49,9 @@ class MemoryRunner {
 class Learner {
  public:
   // `seed` draws the initial weights. ResourceExhausted if the device has too little memory.
-  static absl::StatusOr<std::unique_ptr<Learner>> Create(const ModelConfig& model,
-                                                         int64_t vocab_size,
-                                                         const BatchShape& shape, uint64_t seed,
-                                                         const OptimizerConfig& optimizer,
-                                                         kernels::Backend& backend);
+  static absl::StatusOr<std::unique_ptr<Learner>> Create(
+      const ModelConfig& model, int64_t vocab_size, const BatchShape& shape, uint64_t seed,
+      const OptimizerConfig& optimizer, kernels::Backend& backend, const Retention& retention = {});
 
   // One update; the mean loss before it. Returns when all is done.
   double Step(const Batch& batch, double learning_rate);

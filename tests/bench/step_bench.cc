@@ -2,7 +2,7 @@
 // second, and as a fraction of what the same backend reaches on one large matrix product.
 //
 //   step_bench [--preset tiny|base|llama] [--dtype fp32|bf16] [--threads N] [--dropout RATE]
-//   [--batch N]
+//              [--batch N] [--recompute none|elementwise|layer] [--recompute-layers N]
 //              [--steps N] [--profile]
 //
 // Prints one JSON object. --profile adds the share of each part; its clock costs under 1 % of a
@@ -32,6 +32,8 @@ namespace {
 struct Options {
   std::string preset = "tiny";
   std::string dtype = "fp32";
+  std::string recompute = "none";
+  Retention retention;
   int64_t threads = 1;
   int64_t batch = 0;  // 0: the preset's
   int64_t steps = 5;  // timed ones, after two that warm up
@@ -197,8 +199,12 @@ absl::Status RunBench(int argc, char** argv) {
                                 {"--threads", &options.threads, 1},
                                 {"--batch", &options.batch, 1},
                                 {"--steps", &options.steps, 1},
+                                {"--recompute", &options.recompute},
+                                {"--recompute-layers", &options.retention.layers},
                                 {"--dropout", &options.dropout},
                                 {"--profile", &options.profile}}));
+  if (!ParseEnum(options.recompute, options.retention.recompute))
+    return InvalidArgument("--recompute must be none, elementwise or layer");
   ASSIGN_OR_RETURN(const Preset preset, MakePreset(options));
   ASSIGN_OR_RETURN(std::unique_ptr<kernels::Backend> device,
                    kernels::MakeCpuBackend({.num_threads = static_cast<int>(options.threads)}));
@@ -208,7 +214,8 @@ absl::Status RunBench(int argc, char** argv) {
   const BatchShape shape = objective->Shape(preset.batch);
   const OptimizerConfig optimizer;
   ASSIGN_OR_RETURN(const std::unique_ptr<Learner> learner,
-                   Learner::Create(preset.model, preset.vocab_size, shape, 1, optimizer, backend));
+                   Learner::Create(preset.model, preset.vocab_size, shape, 1, optimizer, backend,
+                                   options.retention));
   const double gemm_rate = GemmRate(backend, ToDType(preset.model.dtype));
 
   constexpr int64_t kWarmUp = 2;
@@ -230,14 +237,15 @@ absl::Status RunBench(int argc, char** argv) {
       (backend.gemm_flops() + backend.attention_flops()) / static_cast<double>(options.steps);
   std::cout << absl::StrFormat(
                    "{\"preset\": \"%s\", \"backend\": \"%s\", \"dtype\": \"%s\", \"threads\": %d, "
+                   "\"recompute\": \"%s\", "
                    "\"dropout\": %g, \"batch\": %d, \"seq_len\": %d, \"step_ms\": %.1f, "
                    "\"tokens_per_second\": %.1f, \"step_gflop\": %.1f, \"attention_gflop\": %.1f, "
                    "\"gflop_per_second\": %.1f, \"large_gemm_gflop_per_second\": %.1f, "
                    "\"fraction_of_large_gemm\": %.3f, \"activation_mib\": %.0f, "
                    "\"peak_rss_mib\": %.0f, \"loss\": %.4f%s}",
-                   options.preset, backend.name(), options.dtype, options.threads, options.dropout,
-                   preset.batch, preset.sampling.seq_len, median * 1e3, tokens / median,
-                   flops * 1e-9,
+                   options.preset, backend.name(), options.dtype, options.threads,
+                   options.recompute, options.dropout, preset.batch, preset.sampling.seq_len,
+                   median * 1e3, tokens / median, flops * 1e-9,
                    backend.attention_flops() / static_cast<double>(options.steps) * 1e-9,
                    flops / median * 1e-9, gemm_rate, flops / median * 1e-9 / gemm_rate,
                    static_cast<double>(learner->transformer().activation_bytes()) / (1 << 20),
