@@ -191,8 +191,8 @@ void Client::Drain() {
 }
 
 int Client::FreeBuffer() const {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (buffers_[i].generation == 0) return static_cast<int>(i);
+  for (int i = 0; i < options_.staged_copies; ++i) {
+    if (buffers_[i].generation == 0) return i;
   }
   return -1;
 }
@@ -208,7 +208,9 @@ bool Client::CanSave(std::string* skip_reason) {
   if (channel_ == nullptr) {
     reason = "the checkpoint service is gone";
   } else if (FreeBuffer() < 0) {
-    reason = "both staging buffers are busy: saves come faster than the disk takes them";
+    reason = absl::StrCat(
+        options_.staged_copies == 1 ? "the staging buffer is" : "both staging buffers are",
+        " busy: saves come faster than the disk takes them");
   } else if (IsCopying()) {
     reason = "the save before is still being copied out of the device's memory";
   }
@@ -226,7 +228,7 @@ absl::Status Client::RegisterBuffer(int index) {
 
 // Makes every free buffer large enough; a busy one has to wait until it is free.
 absl::Status Client::Reserve(int64_t file_bytes) {
-  for (size_t i = 0; i < buffers_.size(); ++i) {
+  for (int i = 0; i < options_.staged_copies; ++i) {
     Buffer& buffer = buffers_[i];
     if (buffer.generation != 0) continue;
     if (buffer.memory != nullptr && buffer.memory->bytes() >= file_bytes) continue;
@@ -234,13 +236,15 @@ absl::Status Client::Reserve(int64_t file_bytes) {
     FreeMemory(buffer);
     const int64_t available = AvailableMemoryBytes();
     // The other ranks' buffers count as used memory once they are allocated.
-    if (available >= 0 && bytes * 2 > available && i == 0) {
-      return ResourceExhausted("checkpoints need two buffers of ", bytes >> 20,
-                               " MiB for each rank, the machine has ", available >> 20,
+    if (available >= 0 && bytes * options_.staged_copies > available && i == 0) {
+      return ResourceExhausted("checkpoints need ", options_.staged_copies, " x ", bytes >> 20,
+                               " MiB of memory for each rank (checkpoint.staged_copies), the "
+                               "machine has ",
+                               available >> 20,
                                " MiB left for this one; use more nodes or fewer ranks on each");
     }
     ASSIGN_OR_RETURN(buffer.memory, StagingBuffer::Create(bytes));
-    const absl::Status registered = RegisterBuffer(static_cast<int>(i));
+    const absl::Status registered = RegisterBuffer(i);
     if (!registered.ok()) {
       buffer.memory.reset();
       return registered;

@@ -42,6 +42,7 @@ struct ClientOptions {
   absl::Duration connect_limit = absl::Seconds(30);
   // What reads the ranges; borrowed. Null: they are host memory, and Save copies them itself.
   Copier* copier = nullptr;
+  int staged_copies = 2;                         // of the rank's part, in host memory: 1 or 2
   absl::Duration copy_limit = absl::Minutes(2);  // after which the save has failed
   // That share the copy of host memory. 0: this rank's part of the machine's cores, up to four.
   int copy_threads = 0;

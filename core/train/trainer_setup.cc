@@ -410,6 +410,7 @@ absl::Status Trainer::ConnectLocalService() {
   client.num_nodes = options_.num_nodes;
   client.local_world_size = options_.local_ranks;
   client.socket_path = options_.service_socket;
+  client.staged_copies = static_cast<int>(config_.checkpoint.staged_copies);
   if (!backend_->is_host_memory()) {
     ASSIGN_OR_RETURN(snapshot_copier_, SnapshotCopier::Create(*backend_));
   }

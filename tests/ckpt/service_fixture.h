@@ -112,7 +112,8 @@ class ServiceTest : public ::testing::Test {
             .attempt = attempt,
             .rank = rank,
             .world_size = world_size,
-            .connect_limit = kPatience};
+            .connect_limit = kPatience,
+            .staged_copies = staged_copies_};
   }
 
   std::vector<std::unique_ptr<Client>> ConnectAll(int world_size, int64_t attempt = 1) const {
@@ -182,6 +183,8 @@ class ServiceTest : public ::testing::Test {
 
   // Here and not in the tests, because services use it until the fixture has stopped them.
   FaultFileSystem fault_fs_;
+
+  int staged_copies_ = 2;  // of clients
 
  private:
   TemporaryDirectory directory_;

@@ -51,6 +51,19 @@ TEST_F(ServiceTest, StateComesBackWhateverTheNumberOfRanks) {
   }
 }
 
+TEST_F(ServiceTest, WithOneStagedCopyTheSaveBesideAnotherIsSkipped) {
+  staged_copies_ = 1;
+  auto clients = ServeAndConnect(FaultyOptions(), 2);
+  fault_fs_.Hang();
+  SaveAll(clients, 100, State(1));
+  std::string reason;
+  EXPECT_FALSE(clients[1]->CanSave(&reason));
+  EXPECT_THAT(reason, HasSubstr("the staging buffer is busy"));
+  fault_fs_.Continue();
+  ExpectCommitted(*clients[1], 100);
+  CommitAll(clients, 200, State(2));
+}
+
 TEST_F(ServiceTest, ASkippedSaveNeverWaitsForTheDisk) {
   // Two saves are staged while the disk hangs, the third is refused.
   const State state(1);

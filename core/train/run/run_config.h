@@ -201,6 +201,7 @@ struct CheckpointConfig {
   int64_t keep_every = 0;
   bool keep_best = false;
   int64_t max_failed_saves = 3;
+  int64_t staged_copies = 2;
   int64_t commit_seconds = 300;
 
   static void VisitFields(auto& self, auto& visit) {
@@ -217,6 +218,10 @@ struct CheckpointConfig {
     visit("max_failed_saves", self.max_failed_saves,
           "The run stops after this many failed saves in a row instead of training unsaved.",
           AtLeast(1));
+    visit("staged_copies", self.staged_copies,
+          "Copies of a checkpoint that the machines' memory has room for; with 1 a save is skipped "
+          "while the one before is being written.",
+          Between(1, 2, "copies"));
     visit("commit_seconds", self.commit_seconds,
           "How long the end of a run waits for its last checkpoint.", AtLeast(1, "seconds"));
   }

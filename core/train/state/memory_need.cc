@@ -99,7 +99,8 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
   need.recurrence =
       RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);
   need.activations = ActivationBytes(config, vocab_size, **objective);
-  need.staging = 2 * CheckpointBytes(config, vocab_size) / static_cast<double>(ranks);
+  need.staging = static_cast<double>(config.checkpoint.staged_copies) *
+                 CheckpointBytes(config, vocab_size) / static_cast<double>(ranks);
   return need;
 }
 
