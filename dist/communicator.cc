@@ -205,20 +205,6 @@ void Communicator::ExchangeBlocks(absl::Span<const SendBlock> send,
   if (world_size_ > 1) DoExchange(send_to_others, receive_from_others);
 }
 
-void Communicator::ReduceScatterAnyOrder(absl::Span<const float> mine,
-                                         absl::Span<const int64_t> offsets,
-                                         absl::Span<float> owned) {
-  ANYORDER_CHECK(offsets.size() == static_cast<size_t>(world_size_) + 1 && offsets.front() == 0 &&
-                 offsets.back() == static_cast<int64_t>(mine.size()) &&
-                 offsets[rank_ + 1] - offsets[rank_] == static_cast<int64_t>(owned.size()));
-  if (world_size_ == 1) {
-    std::copy(mine.begin(), mine.end(), owned.begin());
-    return;
-  }
-  const Call call(*this, "ReduceScatterAnyOrder");
-  DoReduceScatterAnyOrder(mine, offsets, owned);
-}
-
 // After each round a rank's values are those of twice as many ranks. Where R is no power of two,
 // some come in twice, which changes no minimum or maximum.
 template <typename T, typename Combine>

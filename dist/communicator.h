@@ -10,7 +10,7 @@
 // over leaves with GradientReducer instead. Not thread-safe; buffers belong to the call until it
 // returns.
 //
-// All but Exchange and ReduceScatterAnyOrder go in rounds, in which each rank has one peer to send
+// All but Exchange go in rounds, in which each rank has one peer to send
 // to and one to receive from: log2 R messages a rank, and connections to log2 R others.
 
 #pragma once
@@ -101,12 +101,6 @@ class Communicator {
   // Lengths must match pairwise (a broken one aborts). Blocks to and from oneself are copied.
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
 
-  // owned = sum over ranks of mine[offsets[rank], offsets[rank + 1]), added in an order of the
-  // library's choosing, so the bits depend on the number of ranks. offsets: [world_size + 1]
-  // elements.
-  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned);
-
   // Element-wise over ranks, in place, the same bits on every rank and for every grouping of the
   // same values. A NaN anywhere makes that element NaN everywhere, and 0 is larger than -0.
   void AllReduceMin(absl::Span<int64_t> values);
@@ -128,8 +122,7 @@ class Communicator {
   // than rank 0 (x and y); `advice`".
   absl::Status AllSame(absl::string_view mine, absl::string_view what, absl::string_view advice);
 
-  // Payload that this rank has sent to other ranks so far, but for ReduceScatterAnyOrder: what
-  // tests and the bench look at.
+  // Payload that this rank has sent to other ranks so far: what tests and the bench look at.
   int64_t bytes_sent() const { return bytes_sent_; }
   // What this rank has spent in the members above so far, waiting for others included.
   absl::Duration collective_time() const { return collective_time_; }
@@ -151,9 +144,6 @@ class Communicator {
   // is empty. A rank may have nothing to exchange.
   virtual void DoExchange(absl::Span<const SendBlock> send,
                           absl::Span<const ReceiveBlock> receive) = 0;
-  virtual void DoReduceScatterAnyOrder(absl::Span<const float> mine,
-                                       absl::Span<const int64_t> offsets,
-                                       absl::Span<float> owned) = 0;
 
   void ExchangeBlocks(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive);
   void GatherInRounds(absl::Span<char> all, absl::Span<const int64_t> offsets);

@@ -19,7 +19,6 @@ class DirectTransport final : public DeviceTransport {
   explicit DirectTransport(Communicator& communicator) : communicator_(communicator) {}
 
   std::string name() const override { return "MPI"; }
-  bool is_asynchronous() const override { return false; }
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView) override {
     communicator_.Exchange(send, receive);
@@ -27,10 +26,6 @@ class DirectTransport final : public DeviceTransport {
   void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                         StreamView) override {
     communicator_.AllGatherInPlace(all, offsets);
-  }
-  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned, StreamView) override {
-    communicator_.ReduceScatterAnyOrder(mine, offsets, owned);
   }
 
  private:
@@ -81,7 +76,6 @@ class StagedTransport final : public DeviceTransport {
   }
 
   std::string name() const override { return "MPI through host memory"; }
-  bool is_asynchronous() const override { return false; }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override {
@@ -151,32 +145,6 @@ class StagedTransport final : public DeviceTransport {
         const int64_t bytes = packed[rank + 1] - packed[rank];
         if (bytes > 0) backend_.CopyFromStaging(in(round) + packed[rank], to, bytes, stream);
       }
-    };
-    InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
-  }
-
-  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned, StreamView stream) override {
-    constexpr int64_t kSize = sizeof(float);
-    const int64_t piece = PieceBytes(communicator_.world_size()) / kSize;
-    const auto load = [&](int64_t round) {
-      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-      for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-        const Range part = PieceOf(offsets[rank + 1] - offsets[rank], piece, round);
-        backend_.CopyToHost(mine.data() + offsets[rank] + part.begin,
-                            out(round) + packed[rank] * kSize, part.size() * kSize, stream);
-      }
-    };
-    const auto move = [&](int64_t round) {
-      const std::vector<int64_t> packed = PieceOffsets(offsets, piece, round);
-      const size_t size = PieceOf(owned.size(), piece, round).size();
-      communicator_.ReduceScatterAnyOrder(
-          absl::MakeConstSpan(reinterpret_cast<const float*>(out(round)), packed.back()), packed,
-          absl::MakeSpan(reinterpret_cast<float*>(in(round)), size));
-    };
-    const auto store = [&](int64_t round) {
-      const Range part = PieceOf(owned.size(), piece, round);
-      backend_.CopyFromStaging(in(round), owned.data() + part.begin, part.size() * kSize, stream);
     };
     InRounds(NumRounds(LargestBlock(offsets), piece), stream, load, move, store);
   }

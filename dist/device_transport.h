@@ -31,9 +31,12 @@ class DeviceTransport {
 
   // "MPI", "MPI through host memory", "NCCL 2.28.9"
   virtual std::string name() const = 0;
-  // Whether calls return before data have moved, so that a caller may make them while it still
-  // issues what computes other data. Otherwise a call waits for its peers.
-  virtual bool is_asynchronous() const = 0;
+  // Where calls run that return before data have moved, beside what the main stream computes; all
+  // users' calls in the order in which they ask. The main stream where a call waits for its peers.
+  virtual StreamView messages() const { return {}; }
+  // What is asked of messages() from now on begins after what the main stream was asked for so far.
+  virtual void FollowMain() {}
+  bool is_asynchronous() const { return messages().handle != nullptr; }
 
   // As the members of Communicator with the same names; all bytes are device memory. No blocks to
   // or from oneself.
@@ -43,9 +46,6 @@ class DeviceTransport {
   // ranks.
   virtual void AllGatherInPlace(absl::Span<char> all, absl::Span<const int64_t> offsets,
                                 StreamView stream) = 0;
-  virtual void ReduceScatterAnyOrder(absl::Span<const float> mine,
-                                     absl::Span<const int64_t> offsets, absl::Span<float> owned,
-                                     StreamView stream) = 0;
 
  protected:
   DeviceTransport() = default;

@@ -3,226 +3,254 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-
 #include "core/base/check.h"
 #include "core/base/status.h"
 
 namespace anyorder::dist {
 namespace {
 
-// Gradients travel in windows of at most this many elements per node, small enough to be added
-// while they are in cache and large enough to hide a message's latency.
-constexpr int64_t kMaxWindowElements = int64_t{1} << 20;
-// What arrives of all nodes together: many ranks get smaller windows, not more memory.
-constexpr int64_t kAllWindowsElements = int64_t{1} << 24;
+// Where a call waits for its peers nothing runs meanwhile, and slices are added while they are in
+// cache.
+constexpr int64_t kMaxWaitingSlice = int64_t{1} << 20;
 
-int64_t WindowElements(const Communicator& communicator, const Partition& partition,
-                       int64_t num_leaves) {
-  const int64_t blocks = TreeExchange::NumBlocks(communicator.nodes(), num_leaves);
-  return std::min(partition.largest(),
-                  std::clamp(kAllWindowsElements / blocks, kMinSliceElements, kMaxWindowElements));
-}
-
-// Buffers in use at the worst moment: when a leaf is being filled beside the nodes that wait.
-int64_t NumTreeBuffers(Range leaves) {
-  struct Item {
-    TreeNode node;
-  };
-  std::vector<Item> stack;
-  size_t most = 0;
-  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-    most = std::max(most, stack.size() + 1);
-    PushAndJoin(stack, Item{{0, leaf}}, [](Item&, Item&) {});
-  }
-  return static_cast<int64_t>(most);
-}
-
-absl::Status CheckOptions(const GradientReducerOptions& options, int world_size) {
-  const int64_t leaves = options.num_leaves;
-  if (leaves < 1 || (leaves & (leaves - 1)) != 0) {
-    return InvalidArgument(leaves,
-                           " microbatches per step: must be a power of two; change "
-                           "train.global_batch_size or train.micro_batch_size");
-  }
-  if (world_size > leaves) {
-    return InvalidArgument(world_size, " ranks but only ", leaves,
-                           " microbatches per step; start at most ", leaves,
-                           " ranks or make microbatches smaller");
-  }
-  if (options.num_elements < 1 || options.num_scalars < 0) {
-    return InvalidArgument("gradient reduction of ", options.num_elements, " elements and ",
-                           options.num_scalars, " scalars: nothing to sum");
-  }
-  return absl::OkStatus();
+// Many ranks get larger buckets, not shorter slices.
+int64_t BucketElements(const GradientReducerOptions& options, const DeviceTransport& transport,
+                       int world_size) {
+  const int64_t elements = std::max(options.bucket_bytes / static_cast<int64_t>(sizeof(float)),
+                                    world_size * options.min_slice_elements);
+  return transport.is_asynchronous() ? elements : std::min(elements, world_size * kMaxWaitingSlice);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
     Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options) {
-  RETURN_IF_ERROR(CheckOptions(options, communicator.world_size()));
-  auto reducer =
-      std::unique_ptr<GradientReducer>(new GradientReducer(communicator, backend, options));
-  RETURN_IF_ERROR(reducer->transport_.Resolve(options.transport, communicator, backend));
+  const int ranks = communicator.world_size();
+  RETURN_IF_ERROR(LeafSchedule::Check(options.num_leaves, ranks, options.leaves_per_exchange));
+  if (options.num_elements < 1 || options.num_scalars < 0) {
+    return InvalidArgument("gradient reduction of ", options.num_elements, " elements and ",
+                           options.num_scalars, " scalars: nothing to sum");
+  }
+  TransportChoice transport;
+  RETURN_IF_ERROR(transport.Resolve(options.transport, communicator, backend));
+  const int64_t bucket_elements = BucketElements(options, *transport, ranks);
+  // One rank sums by rounds of a leaf, which have no exchange.
+  const LeafSchedule schedule(options.num_leaves, ranks,
+                              ranks == 1 ? 1 : options.leaves_per_exchange);
+  auto reducer = std::unique_ptr<GradientReducer>(
+      new GradientReducer(communicator, backend, options, schedule, bucket_elements));
+  reducer->transport_ = std::move(transport);
   RETURN_IF_ERROR(reducer->AllocateBuffers());
   return reducer;
 }
 
 GradientReducer::GradientReducer(Communicator& communicator, kernels::Backend& backend,
-                                 const GradientReducerOptions& options)
+                                 const GradientReducerOptions& options,
+                                 const LeafSchedule& schedule, int64_t bucket_elements)
     : communicator_(communicator),
       backend_(backend),
       options_(options),
       partition_(options.num_elements, communicator.world_size()),
-      leaves_(LeafRange(options.num_leaves, communicator.world_size(), communicator.rank())),
-      window_elements_(WindowElements(communicator, partition_, options.num_leaves)),
-      next_leaf_(leaves_.begin) {}
+      schedule_(schedule),
+      leaves_(schedule.LeavesOf(communicator.rank())),
+      windows_({.num_elements = options.num_elements,
+                .begins = options.window_begins,
+                .bucket_elements = bucket_elements,
+                .min_slice_elements = options.min_slice_elements},
+               communicator.nodes(), communicator.rank()) {}
+
+absl::StatusOr<float*> GradientReducer::Allocate(int64_t elements) {
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.Allocate(std::max<int64_t>(1, elements) *
+                                                             static_cast<int64_t>(sizeof(float))));
+  return static_cast<float*>(memory_.back()->data());
+}
 
 absl::Status GradientReducer::AllocateBuffers() {
-  const bool tree = options_.reduction == Reduction::kTree;
-  const int64_t num_buffers = tree ? NumTreeBuffers(leaves_) : std::min<int64_t>(2, leaves_.size());
-  for (int64_t i = 0; i < num_buffers; ++i) {
-    ASSIGN_OR_RETURN(
-        std::unique_ptr<kernels::Buffer> buffer,
-        backend_.Allocate(options_.num_elements * static_cast<int64_t>(sizeof(float))));
-    free_.push_back(static_cast<float*>(buffer->data()));
-    memory_.push_back(std::move(buffer));
+  size_t most_sums = 0;
+  for (int64_t round = 0; round < schedule_.num_rounds(); ++round) {
+    const size_t written = is_alone() ? schedule_.NodesBefore(round).size() + 1 : 0;
+    most_sums = std::max({most_sums, written, schedule_.NodesBefore(round + 1).size()});
   }
-  if (transport_->is_asynchronous() && communicator_.world_size() > 1) return AllocateOverlap();
-  if (!tree) return absl::OkStatus();
-  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_,
-                                                   options_.num_leaves, window_elements_));
+  for (size_t i = 0; i < most_sums; ++i) {
+    ASSIGN_OR_RETURN(sums_.emplace_back(), Allocate(windows_.layout_elements()));
+  }
+  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_, schedule_,
+                                                   windows_.largest_slice()));
+  if (is_alone()) return absl::OkStatus();
+  for (int level = 0; level < schedule_.level(); ++level) {
+    ASSIGN_OR_RETURN(waiting_.emplace_back(), Allocate(options_.num_elements));
+  }
+  for (int buffer = 0; buffer < GradientWindows::kBuffers; ++buffer) {
+    ASSIGN_OR_RETURN(buffers_[buffer], Allocate(windows_.buffer_elements(buffer)));
+  }
+  ASSIGN_OR_RETURN(owned_sum_, Allocate(owned().size()));
+  return AllocateEvents();
+}
+
+absl::Status GradientReducer::AllocateEvents() {
+  ASSIGN_OR_RETURN(done_, backend_.MakeEvent());
+  for (std::unique_ptr<kernels::Event>& read : read_) {
+    ASSIGN_OR_RETURN(read, backend_.MakeEvent());
+  }
   return absl::OkStatus();
 }
 
-absl::Status GradientReducer::AllocateOverlap() {
-  OverlappedSum::Plan plan;
-  plan.num_leaves = options_.num_leaves;
-  plan.is_tree = options_.reduction == Reduction::kTree;
-  plan.bucket_elements = options_.bucket_bytes / static_cast<int64_t>(sizeof(float));
-  ASSIGN_OR_RETURN(overlap_,
-                   OverlappedSum::Create(communicator_, backend_, *transport_, partition_, plan));
-  return absl::OkStatus();
+// A left child waits where it is written, others are added to it.
+float* GradientReducer::DataOf(const GradientWindows::Window& window) const {
+  if (is_alone()) return sums_[schedule_.NodesBefore(round_).size()] + window.range.begin;
+  const bool is_left = schedule_.level() > 0 && place_in_node() % 2 == 0;
+  return is_left ? waiting_[0] + window.range.begin : buffers_[window.buffer];
 }
 
-float* GradientReducer::LeafBuffer() {
-  if (leaf_buffer_ == nullptr) {
-    ANYORDER_CHECK(next_leaf_ < leaves_.end) << "all leaves are in; ReduceScatter comes next";
-    leaf_buffer_ = free_.back();
-    free_.pop_back();
+const std::vector<GradientReducer::Place>& GradientReducer::LeafPlaces() {
+  if (next_window_ >= 0) return places_;
+  ANYORDER_CHECK(static_cast<int64_t>(next_) < num_leaves())
+      << "all leaves are in; ReduceScatter comes next";
+  for (const GradientWindows::Window& window : windows_.windows())
+    if (has_leaf()) places_.push_back({window.range, DataOf(window)});
+  next_window_ = static_cast<int64_t>(windows_.windows().size());
+  return places_;
+}
+
+void GradientReducer::BeginWindow(int64_t element) {
+  if (!is_asynchronous()) return;
+  // What waits is read by the exchange of a round, which is over when the next one's begins.
+  if (schedule_.level() > 0 && place_in_node() == 0) done_->Wait({});
+  for (const GradientWindows::Window& window : windows_.windows()) {
+    if (element < window.range.begin || element >= window.range.end) continue;
+    read_[window.buffer]->Wait({});
   }
-  return leaf_buffer_;
 }
 
 void GradientReducer::GradientReady(int64_t begin) {
-  ANYORDER_CHECK(leaf_buffer_ != nullptr) << "GradientReady without LeafBuffer";
-  if (overlap_ == nullptr || next_leaf_ + 1 != leaves_.end) return;
-  if (!overlap_->has_begun()) {
-    std::vector<TreeExchange::Partial> partials = Gradients();
-    partials.push_back({{0, next_leaf_}, leaf_buffer_});
-    overlap_->Begin(std::move(partials));
-  }
-  overlap_->Ready(begin);
+  ANYORDER_CHECK(next_window_ >= 0) << "GradientReady without LeafPlaces";
+  while (next_window_ > 0 && windows_.windows()[next_window_ - 1].range.begin >= begin)
+    Finish(windows_.windows()[--next_window_]);
 }
 
-std::vector<TreeExchange::Partial> GradientReducer::Gradients() const {
-  if (running_sum_ != nullptr) return {{{}, running_sum_}};
-  std::vector<TreeExchange::Partial> gradients;
-  for (const Partial& partial : partials_) {
-    if (partial.gradient != nullptr) gradients.push_back({partial.node, partial.gradient});
+void GradientReducer::Finish(const GradientWindows::Window& window) {
+  const Place place =
+      has_leaf() ? places_[&window - windows_.windows().data()] : Place{window.range, nullptr};
+  if (options_.examine && has_leaf())
+    options_.examine(ConstTensorView(place.data, {place.range.size()}));
+  if (!is_last_of_node()) {
+    if (has_leaf()) JoinSiblings(place.range, place.data, {});
+    return;
   }
-  return gradients;
+  if (is_asynchronous()) transport_->FollowMain();
+  AddRound(window.buckets, place.data);
+  if (is_asynchronous()) read_[window.buffer]->Record(stream());
+}
+
+float* GradientReducer::JoinSiblings(Range range, float* leaf, StreamView stream) {
+  const Shape shape{range.size()};
+  float* sum = leaf;
+  const int64_t place = place_in_node();
+  for (int level = 0; place >> level & 1; ++level) {
+    float* const left = waiting_[level] + range.begin;
+    const bool waits = (place >> (level + 1) & 1) == 0 && level + 1 < schedule_.level();
+    float* const out = waits ? waiting_[level + 1] + range.begin : left;
+    backend_.Add(ConstTensorView(left, shape), ConstTensorView(sum, shape), TensorView(out, shape),
+                 stream);
+    sum = out;
+  }
+  return sum;
+}
+
+// own_window: of the window that these are the buckets of, this rank's leaf; null if it has none.
+void GradientReducer::AddRound(Range buckets, float* own_window) {
+  const int64_t origin = windows_.Bucket(buckets.begin).begin;
+  for (int64_t bucket = buckets.end - 1; bucket >= buckets.begin; --bucket) {
+    const Range range = windows_.Bucket(bucket);
+    const float* own = nullptr;
+    if (own_window != nullptr)
+      own = JoinSiblings(range, own_window + (range.begin - origin), stream());
+    std::vector<Range> slices;
+    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
+      const Range slice = windows_.Slice(bucket, rank);
+      slices.push_back({slice.begin - range.begin, slice.end - range.begin});
+    }
+    std::vector<float*> sums;
+    for (float* const sum : sums_) sums.push_back(sum + windows_.PlaceOf(bucket));
+    exchange_->AddRound(round_, own, slices, sums, stream());
+  }
 }
 
 void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars) {
-  ANYORDER_CHECK(leaf == next_leaf_ && leaf < leaves_.end)
-      << "leaf " << leaf << " where " << next_leaf_ << " was due";
-  ANYORDER_CHECK(leaf_buffer_ != nullptr) << "CommitLeaf without LeafBuffer";
+  ANYORDER_CHECK(has_leaf() && leaf == leaves_[next_])
+      << "leaf " << leaf << " where " << (has_leaf() ? leaves_[next_] : -1) << " was due";
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
+  const auto add = [](ScalarNode& left, ScalarNode& right) {
+    for (size_t i = 0; i < left.values.size(); ++i) left.values[i] += right.values[i];
+  };
+  PushAndJoin(scalars_, ScalarNode{{0, leaf}, {scalars.begin(), scalars.end()}}, add);
+  if (is_last_of_node()) {
+    ANYORDER_CHECK(scalars_.size() == 1);
+    const std::vector<double>& of_node = scalars_[0].values;
+    node_scalars_.insert(node_scalars_.end(), of_node.begin(), of_node.end());
+    scalars_.clear();
+  }
+  EndLeaf();
+}
+
+void GradientReducer::SkipLeaf() {
+  ANYORDER_CHECK(!has_leaf()) << "leaf " << leaves_[next_] << " is missing";
+  LeafPlaces();
+  EndLeaf();
+}
+
+void GradientReducer::EndLeaf() {
   GradientReady(0);
-  float* gradient = std::exchange(leaf_buffer_, nullptr);
-  if (options_.reduction == Reduction::kFast) {
-    if (running_sum_ == nullptr) {
-      running_sum_ = gradient;
-    } else {
-      Join(running_sum_, gradient);
-    }
-    gradient = nullptr;
-  }
-  ++next_leaf_;
-  Partial partial{{0, leaf}, gradient, {scalars.begin(), scalars.end()}};
-  PushAndJoin(partials_, std::move(partial), [this](Partial& left, Partial& right) {
-    for (size_t i = 0; i < left.scalars.size(); ++i) left.scalars[i] += right.scalars[i];
-    if (left.gradient == nullptr) return;
-    Join(left.gradient, right.gradient);
-  });
+  places_.clear();
+  next_window_ = -1;
+  const bool ends_round = is_last_of_node();
+  ++next_;
+  if (!ends_round) return;
+  if (is_asynchronous()) done_->Record(stream());
+  ++round_;
 }
 
-void GradientReducer::Join(float* left, float* right) {
-  // Once the overlapped sum has begun it adds all leaves of the step, bucket by bucket.
-  const bool is_added_there = overlap_ != nullptr && overlap_->has_begun();
-  const Shape shape{options_.num_elements};
-  if (!is_added_there) {
-    backend_.Add(ConstTensorView(left, shape), ConstTensorView(right, shape),
-                 TensorView(left, shape), StreamView{});
-  }
-  free_.push_back(right);
-}
-
-void GradientReducer::ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars) {
-  ANYORDER_CHECK(next_leaf_ == leaves_.end && leaf_buffer_ == nullptr)
-      << "leaf " << next_leaf_ << " of [" << leaves_.begin << ", " << leaves_.end << ") is missing";
-  ANYORDER_CHECK(gradient_owned.num_elements() == owned().size());
+TensorView GradientReducer::ReduceScatter(absl::Span<double> scalars) {
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
-  auto* const sum = gradient_owned.data<float>();
-  if (overlap_ != nullptr) {
-    overlap_->Finish(sum);
-  } else if (options_.reduction == Reduction::kTree) {
-    FinishTree(sum);
-  } else {
-    transport_->ReduceScatterAnyOrder(absl::MakeConstSpan(running_sum_, options_.num_elements),
-                                      partition_.offsets(), absl::MakeSpan(sum, owned().size()),
-                                      StreamView{});
-  }
-  if (running_sum_ != nullptr) free_.push_back(std::exchange(running_sum_, nullptr));
-  FinishScalars(scalars);
-  for (const Partial& partial : partials_) {
-    if (partial.gradient != nullptr) free_.push_back(partial.gradient);
-  }
-  partials_.clear();
-  next_leaf_ = leaves_.begin;
+  while (static_cast<int64_t>(next_) < num_leaves()) SkipLeaf();
+  if (!is_alone()) MoveToOwners();
+  if (!scalars.empty()) SumScalars(communicator_, schedule_, node_scalars_, scalars);
+  node_scalars_.clear();
+  next_ = 0;
+  round_ = 0;
+  return TensorView(is_alone() ? sums_[0] : owned_sum_, {owned().size()});
 }
 
-std::string GradientReducer::exchange_name() const {
-  const RankGroups& nodes = communicator_.nodes();
-  const bool has_two = options_.reduction == Reduction::kTree && nodes.has_two_levels();
-  return has_two ? absl::StrCat(" in two levels (", nodes.count(), " nodes)") : " in one level";
-}
-
-void GradientReducer::FinishTree(float* gradient_owned) {
-  const std::vector<TreeExchange::Partial> own = Gradients();
-  // Owners with small ranges take part in every window, with empty slices.
-  for (int64_t begin = 0; begin < partition_.largest(); begin += window_elements_) {
-    std::vector<Range> windows;
-    for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-      const Range range = partition_.OwnedBy(rank);
-      windows.push_back({std::min(range.begin + begin, range.end),
-                         std::min(range.begin + begin + window_elements_, range.end)});
+void GradientReducer::MoveToOwners() {
+  const int me = communicator_.rank();
+  std::vector<SendBlock> send;
+  std::vector<ReceiveBlock> receive;
+  for (int64_t bucket = 0; bucket < windows_.num_buckets(); ++bucket) {
+    const Range mine = windows_.Slice(bucket, me);
+    for (int peer = 0; peer < communicator_.world_size(); ++peer) {
+      const Range outgoing = Intersection(mine, partition_.OwnedBy(peer));
+      const Range incoming = Intersection(windows_.Slice(bucket, peer), owned());
+      const float* const from = sums_[0] + windows_.PlaceOf(bucket) + (outgoing.begin - mine.begin);
+      float* const to = owned_sum_ + (incoming.begin - owned().begin);
+      if (peer == me) {
+        if (outgoing.size() > 0) Copy(from, to, outgoing.size());
+        continue;
+      }
+      if (outgoing.size() > 0)
+        send.push_back({peer, BytesOf(absl::MakeConstSpan(from, outgoing.size()))});
+      if (incoming.size() > 0)
+        receive.push_back({peer, MutableBytesOf(absl::MakeSpan(to, incoming.size()))});
     }
-    exchange_->Sum(own, windows, gradient_owned + begin, StreamView{});
   }
+  transport_->Exchange(send, receive, stream());
+  if (!is_asynchronous()) return;
+  // Also what the next step writes: what waits was read here.
+  done_->Record(stream());
+  done_->Wait({});
 }
 
-void GradientReducer::FinishScalars(absl::Span<double> scalars) {
-  if (scalars.empty()) return;
-  std::vector<TreeNode> nodes;
-  std::vector<double> mine;
-  for (const Partial& partial : partials_) {
-    nodes.push_back(partial.node);
-    mine.insert(mine.end(), partial.scalars.begin(), partial.scalars.end());
-  }
-  SumScalars(communicator_, options_.num_leaves, nodes, mine, scalars);
+void GradientReducer::Copy(const float* from, float* to, int64_t count) {
+  backend_.Cast(ConstTensorView(from, {count}), TensorView(to, {count}), stream());
 }
 
 }  // namespace anyorder::dist

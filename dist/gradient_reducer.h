@@ -2,24 +2,25 @@
 //
 // Microbatch i of W (a power of two) is leaf i of a complete binary tree; the result is the tree's
 // sum, left child plus right child, in fp32. A *node* (level, index) is the sum of leaves [index <<
-// level, (index + 1) << level). A rank adds its leaves up to the largest nodes that lie inside its
-// leaf range (one if W / world_size is a power of two, at most 2 log2 W otherwise); the ranks
-// exchange these, in one level or two (tree_exchange.h), and finish the tree, each for its own
-// range. Which additions are made does not depend on the number of ranks, only where, so every
-// number of ranks gives the same bits.
+// level, (index + 1) << level). In a round each rank adds 2^level leaves to a node; the ranks
+// exchange these, in one level or two (tree_exchange.h), and add them, each in its slices, to what
+// earlier rounds gave (LeafSchedule). Which additions are made does not depend on the number of
+// ranks or rounds, only where, so every number of ranks gives the same bits.
 //
-// With one node per rank a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does; in
-// two levels most of them stay within the machine.
+// A gradient exists in windows only: backward finishes it from its end to its begin, and a window
+// is added and sent as soon as it is final, then its memory serves another. Only a left child that
+// waits for its sibling is whole: `level` buffers of N elements, none if ranks exchange every leaf.
+// Where the transport is asynchronous all of that runs beside the backward pass.
 //
-// Where the transport is asynchronous the sum runs beside the backward pass of the rank's last
-// microbatch (overlapped_sum.h).
+// With one round a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does, and up to
+// 1 / R of that again to move slices to their owners; in two levels most stay within the machine.
 
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -28,100 +29,138 @@
 #include "core/base/tensor.h"
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
-#include "dist/overlapped_sum.h"
+#include "dist/gradient_windows.h"
 #include "dist/parameter_partition.h"
 #include "dist/tree_exchange.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {
 
-enum class Reduction {
-  kTree,  // the same bits for any number of ranks
-  kFast,  // a running sum per rank, then the library's order: fewer buffers, bits depend on the
-          // ranks
-};
-constexpr auto SpellingsOf(Reduction) { return std::array{"tree", "fast"}; }
-
 struct GradientReducerOptions {
   int64_t num_elements = 0;  // N, size of the flat parameter space
   int64_t num_leaves = 1;  // W, microbatches per step over all ranks; a power of two, >= world_size
   int num_scalars = 0;  // doubles summed beside the gradient: loss, target weight, NaN count, ...
-  Reduction reduction = Reduction::kTree;
+  int64_t leaves_per_exchange = 0;           // LeafSchedule
+  std::vector<int64_t> window_begins = {0};  // of the windows that backward finishes, from 0 on
   // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
   DeviceTransport* transport = nullptr;
-  // What an asynchronous transport sends of the last leaf at once. Smaller ones begin earlier and
-  // have more messages (BucketBytes).
+  // What travels at once. Smaller ones begin earlier and have more messages; they grow where
+  // their slices would be shorter than min_slice_elements.
   int64_t bucket_bytes = int64_t{32} << 20;
+  // Windows that would be cut into shorter slices travel with their neighbours, and what is shorter
+  // still goes to fewer ranks.
+  int64_t min_slice_elements = kMinSliceElements;
+  // Called for each window of a leaf when it is final in the order of the main stream, before it is
+  // added to anything. May be null.
+  std::function<void(ConstTensorView window)> examine;
 };
 
 class GradientReducer {
  public:
-  // Allocates all it will ever need, in the backend's memory: in tree mode a buffer of N floats per
-  // pending node, at most log2(W / world_size) + 2 of them where ranks divide W into powers of two,
-  // plus at most 64 MiB for what arrives (more beyond 256 ranks).
+  // Elements [range.begin, range.end) of a leaf's gradient: fp32 of device memory.
+  struct Place {
+    Range range;
+    float* data = nullptr;
+  };
+
+  // Allocates all it will ever need, in the backend's memory: `level` buffers of N floats, those of
+  // windows, N / R floats for each sum that waits between rounds and for the result, and what
+  // arrives of a bucket. One rank alone has log2 W + 1 buffers of N and nothing else.
   // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
   // the allocator. Arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
       Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options);
 
   // The leaves this rank must add, in increasing order, in each step.
-  Range leaves() const { return leaves_; }
+  const std::vector<int64_t>& leaves() const { return leaves_; }
+  // As many leaves as the rank with the most has. Who has fewer may SkipLeaf.
+  int64_t num_leaves() const { return schedule_.num_rounds() * schedule_.leaves_per_exchange(); }
+  const LeafSchedule& schedule() const { return schedule_; }
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // Where the gradient of the next leaf goes: [N] of device memory, 64-byte aligned, old contents
-  // undefined. Valid until CommitLeaf, which takes it over.
-  float* LeafBuffer();
-  // The leaf buffer's elements from `begin` on are final in the order of the main stream; `begin`
-  // falls from call to call. Optional, and without effect unless the leaf is this rank's last and
-  // the transport asynchronous: over a communicator an exchange keeps the host waiting, so that
-  // there is nothing to be gained by one before the leaf is complete.
+  // Where the gradient of the next leaf goes, from left to right; old contents undefined. Valid
+  // until CommitLeaf; nowhere behind the rank's last leaf. A place is written between BeginWindow
+  // and GradientReady.
+  const std::vector<Place>& LeafPlaces();
+  // What is written from now on in the order of the main stream may go to the place that has
+  // element `element`. A place serves several windows: this lets the later one wait for the
+  // exchange of the earlier.
+  void BeginWindow(int64_t element);
+  // The leaf's elements from `begin` on are final in the order of the main stream; `begin` falls
+  // from call to call. Collective for the last leaf of a round: windows that are complete are
+  // exchanged.
   void GradientReady(int64_t begin);
-  // The leaf buffer and scalars: [num_scalars] are leaf `leaf`. REQUIRES: leaves come in order.
+  // The places and scalars: [num_scalars] are leaf `leaf`. What GradientReady was not told of is
+  // final now. REQUIRES: leaves come in order.
   void CommitLeaf(int64_t leaf, absl::Span<const double> scalars);
+  // Behind the rank's last leaf: takes part in the exchange of the others' as CommitLeaf does.
+  // ReduceScatter does that for what is left, so that it matters only to who talks in between.
+  void SkipLeaf();
 
-  // Collective, after the last leaf. gradient_owned: [owned().size()] fp32 of device memory, there
-  // in the order of the stream; scalars: [num_scalars], the sums over all leaves by the same tree
-  // in double, in both modes, on every rank. Then the next step may begin.
-  void ReduceScatter(TensorView gradient_owned, absl::Span<double> scalars);
-
-  // " in one level", " in two levels (16 nodes)"
-  std::string exchange_name() const;
+  // Collective, after the last leaf. Returns [owned().size()] fp32 of device memory, there in the
+  // order of the main stream and until the next step's first leaf. scalars: [num_scalars], the sums
+  // over all leaves by the same tree in double, on every rank. Then the next step may begin.
+  TensorView ReduceScatter(absl::Span<double> scalars);
 
  private:
-  struct Partial {
+  struct ScalarNode {
     TreeNode node;
-    float* gradient = nullptr;  // null in fast mode
-    std::vector<double> scalars;
+    std::vector<double> values;
   };
 
   GradientReducer(Communicator& communicator, kernels::Backend& backend,
-                  const GradientReducerOptions& options);
+                  const GradientReducerOptions& options, const LeafSchedule& schedule,
+                  int64_t bucket_elements);
   absl::Status AllocateBuffers();
-  absl::Status AllocateOverlap();
-  // left += right, unless the overlapped sum does that; takes the memory of `right` back.
-  void Join(float* left, float* right);
-  // Own gradients at the tree's nodes, or the running sum.
-  std::vector<TreeExchange::Partial> Gradients() const;
-  void FinishTree(float* gradient_owned);
-  void FinishScalars(absl::Span<double> scalars);
+  absl::Status AllocateEvents();
+  absl::StatusOr<float*> Allocate(int64_t elements);
+  // One rank has nobody to exchange with: a leaf is written where its sum will wait.
+  bool is_alone() const { return communicator_.world_size() == 1; }
+  bool is_asynchronous() const { return transport_->is_asynchronous() && !is_alone(); }
+  StreamView stream() const { return is_alone() ? StreamView{} : transport_->messages(); }
+  bool has_leaf() const { return next_ < leaves_.size(); }
+  // The next leaf's number in its node.
+  int64_t place_in_node() const {
+    return static_cast<int64_t>(next_) % schedule_.leaves_per_exchange();
+  }
+  bool is_last_of_node() const { return place_in_node() + 1 == schedule_.leaves_per_exchange(); }
+  float* DataOf(const GradientWindows::Window& window) const;
+  void Finish(const GradientWindows::Window& window);
+  // Adds the range of the leaf to the siblings on its left; returns the sum, from the range's
+  // begin.
+  float* JoinSiblings(Range range, float* leaf, StreamView stream);
+  void AddRound(Range buckets, float* own_window);
+  void EndLeaf();
+  void MoveToOwners();
+  void Copy(const float* from, float* to, int64_t count);
 
   Communicator& communicator_;
   kernels::Backend& backend_;
   const GradientReducerOptions options_;
   TransportChoice transport_;
   const Partition partition_;
-  const Range leaves_;
-  const int64_t window_elements_;  // of each owner's range, exchanged at a time
+  const LeafSchedule schedule_;
+  const std::vector<int64_t> leaves_;
+  const GradientWindows windows_;
 
   std::vector<std::unique_ptr<kernels::Buffer>> memory_;
-  std::vector<float*> free_;                // buffers of N floats nobody uses
-  std::unique_ptr<TreeExchange> exchange_;  // null: fast mode, or the overlapped sum has its own
-  std::unique_ptr<OverlappedSum> overlap_;  // null: one rank, or a transport that waits
-  float* leaf_buffer_ = nullptr;            // handed to the model, not committed yet
-  float* running_sum_ = nullptr;            // fast mode
-  std::vector<Partial> partials_;           // left to right, no two of them siblings
-  int64_t next_leaf_ = 0;
+  std::vector<float*> waiting_;  // [level], of N: sums at a level that wait for their siblings
+  std::vector<float*> sums_;     // of layout_elements: the slices' sums of all rounds so far
+  std::array<float*, GradientWindows::kBuffers> buffers_{};  // of windows; null if alone
+  float* owned_sum_ = nullptr;                               // null if alone
+  std::unique_ptr<TreeExchange> exchange_;
+
+  // Of an asynchronous transport, on the stream of messages.
+  std::unique_ptr<kernels::Event> done_;                                         // of a round
+  std::array<std::unique_ptr<kernels::Event>, GradientWindows::kBuffers> read_;  // of a buffer
+
+  std::vector<Place> places_;  // of the leaf that is written
+  int64_t next_window_ = -1;   // behind the last window of the leaf that is not final; -1: no leaf
+  size_t next_ = 0;            // in leaves_, or behind them
+  int64_t round_ = 0;
+  std::vector<ScalarNode> scalars_;   // of leaves, until they are a node's
+  std::vector<double> node_scalars_;  // [rounds of this rank so far, num_scalars]
 };
 
 }  // namespace anyorder::dist

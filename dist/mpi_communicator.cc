@@ -92,16 +92,6 @@ class MpiCommunicator final : public Communicator {
     ANYORDER_CHECK(request == num_receives);
   }
 
-  void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                               absl::Span<float> owned) override {
-    std::vector<int> counts;
-    for (int rank = 0; rank < world_size(); ++rank)
-      counts.push_back(ByteCount(offsets[rank + 1] - offsets[rank]));
-    CheckMpi(
-        MPI_Reduce_scatter(mine.data(), owned.data(), counts.data(), MPI_FLOAT, MPI_SUM, comm_),
-        "MPI_Reduce_scatter");
-  }
-
   MPI_Comm comm_;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;

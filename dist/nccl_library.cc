@@ -50,7 +50,6 @@ struct Calls {
   decltype(&ncclRecv) receive = Find("ncclRecv");
   decltype(&ncclAllGather) all_gather = Find("ncclAllGather");
   decltype(&ncclBroadcast) broadcast = Find("ncclBroadcast");
-  decltype(&ncclReduce) reduce = Find("ncclReduce");
   decltype(&ncclGetErrorString) error_string = Find("ncclGetErrorString");
   decltype(&ncclGetLastError) last_error = Find("ncclGetLastError");
 };
@@ -97,10 +96,6 @@ class LoadedNccl final : public NcclLibrary {
   }
   int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) override {
     return calls_.broadcast(data, data, bytes, ncclInt8, root, Comm(comm), Cuda(stream));
-  }
-  int ReduceSum(const float* from, float* to, int64_t count, int root, NcclComm comm,
-                StreamView stream) override {
-    return calls_.reduce(from, to, count, ncclFloat32, ncclSum, root, Comm(comm), Cuda(stream));
   }
   std::string ErrorText(int result, NcclComm comm) override {
     const char* const last = calls_.last_error(Comm(comm));

@@ -43,9 +43,6 @@ class NcclLibrary {
   // all: `bytes` of each rank, of which those of `rank`, the caller, are there.
   virtual int AllGather(void* all, int64_t bytes, int rank, NcclComm comm, StreamView stream) = 0;
   virtual int Broadcast(void* data, int64_t bytes, int root, NcclComm comm, StreamView stream) = 0;
-  // to: of the root alone.
-  virtual int ReduceSum(const float* from, float* to, int64_t count, int root, NcclComm comm,
-                        StreamView stream) = 0;
   // What the library says of `result`, with its last error's words.
   virtual std::string ErrorText(int result, NcclComm comm) = 0;
 };

@@ -122,7 +122,11 @@ class NcclTransport final : public DeviceTransport {
   }
 
   std::string name() const override { return absl::StrCat("NCCL ", VersionText(version_)); }
-  bool is_asynchronous() const override { return true; }
+  StreamView messages() const override { return stream_->view(); }
+  void FollowMain() override {
+    before_->Record({});
+    before_->Wait(messages());
+  }
 
   void Exchange(absl::Span<const SendBlock> send, absl::Span<const ReceiveBlock> receive,
                 StreamView stream) override {
@@ -160,20 +164,6 @@ class NcclTransport final : public DeviceTransport {
     });
   }
 
-  void ReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                             absl::Span<float> owned, StreamView stream) override {
-    InGroup("ReduceScatterAnyOrder", stream, [&](StreamView own) {
-      for (int rank = 0; rank < communicator_.world_size(); ++rank) {
-        const int64_t count = offsets[rank + 1] - offsets[rank];
-        if (count == 0) continue;
-        Ask("ncclReduce", [&] {
-          return library_->ReduceSum(mine.data() + offsets[rank], owned.data(), count, rank, comm_,
-                                     own);
-        });
-      }
-    });
-  }
-
  private:
   struct Pending {
     const char* what;
@@ -187,11 +177,8 @@ class NcclTransport final : public DeviceTransport {
   void InGroup(const char* what, StreamView stream, Body body) {
     // What a null stream is to the backend it need not be to NCCL.
     const bool is_main = stream.handle == nullptr;
-    const StreamView own = is_main ? stream_->view() : stream;
-    if (is_main) {
-      before_->Record(stream);
-      before_->Wait(own);
-    }
+    const StreamView own = is_main ? messages() : stream;
+    if (is_main) FollowMain();
     Ask("ncclGroupStart", [&] { return library_->GroupStart(); });
     body(own);
     Ask("ncclGroupEnd", [&] { return library_->GroupEnd(); });
@@ -305,7 +292,7 @@ class NcclTransport final : public DeviceTransport {
   const NcclOptions options_;
   int version_ = 0;
   NcclComm comm_ = nullptr;
-  std::unique_ptr<kernels::Stream> stream_;  // for callers on the main stream
+  std::unique_ptr<kernels::Stream> stream_;  // messages()
   std::unique_ptr<kernels::Event> before_;
   std::unique_ptr<kernels::Event> after_;
   int64_t operations_ = 0;

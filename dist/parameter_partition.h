@@ -8,7 +8,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+
 #include "core/base/check.h"
+#include "core/base/status.h"
 #include "kernels/adamw.h"
 
 namespace anyorder::dist {
@@ -20,17 +23,18 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
+// Slices that travel begin where vectors and messages like it: at whole units.
+inline constexpr int64_t kUnitElements = 64;
+inline int64_t NumUnits(int64_t elements) { return (elements + kUnitElements - 1) / kUnitElements; }
+
 // Part `part` of [0, count) cut into `parts` contiguous parts whose sizes differ by at most one.
 inline Range EvenPart(int64_t count, int64_t parts, int64_t part) {
   return {count * part / parts, count * (part + 1) / parts};
 }
 
-// Which microbatches rank runs of the num_leaves of a step. REQUIRES: num_leaves >= world_size, a
-// power of two.
-inline Range LeafRange(int64_t num_leaves, int world_size, int rank) {
-  ANYORDER_CHECK(num_leaves > 0 && (num_leaves & (num_leaves - 1)) == 0 && num_leaves >= world_size)
-      << num_leaves << " microbatches for " << world_size << " ranks";
-  return EvenPart(num_leaves, world_size, rank);
+inline Range Intersection(Range a, Range b) {
+  const int64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
 // The flat parameter space [0, num_elements) cut into one contiguous range per rank. All are
@@ -106,6 +110,89 @@ void PushAndJoin(std::vector<Item>& stack, Item item, Combine combine) {
     stack.pop_back();
   }
 }
+
+// Which microbatches (leaves) of a step each rank runs, and after how many of them ranks exchange.
+// Pairs of neighbours, fours and so on up to 2^level of them are summed by one rank; they are a
+// node of the tree. In round j rank r has the node (level, j * world_size + r), if there is one, so
+// that after each round all nodes so far are the first ones of the level, for any number of ranks.
+class LeafSchedule {
+ public:
+  // leaves_per_exchange: 2^level; 0: as many as leave every rank about as many leaves, which is one
+  // round where ranks divide the leaves. REQUIRES: Check is OK.
+  LeafSchedule(int64_t num_leaves, int world_size, int64_t leaves_per_exchange)
+      : num_leaves_(num_leaves), world_size_(world_size) {
+    while (int64_t{2} << level_ <= num_leaves / world_size &&
+           (leaves_per_exchange == 0 ? IsEven(level_ + 1)
+                                     : int64_t{2} << level_ <= leaves_per_exchange))
+      ++level_;
+  }
+  // InvalidArgument, with what to change.
+  static absl::Status Check(int64_t num_leaves, int world_size, int64_t leaves_per_exchange) {
+    if (num_leaves < 1 || (num_leaves & (num_leaves - 1)) != 0) {
+      return InvalidArgument(num_leaves,
+                             " microbatches per step: must be a power of two; change "
+                             "train.global_batch_size or train.micro_batch_size");
+    }
+    if (world_size > num_leaves) {
+      return InvalidArgument(world_size, " ranks but only ", num_leaves,
+                             " microbatches per step; start at most ", num_leaves,
+                             " ranks or make microbatches smaller");
+    }
+    const int64_t most = num_leaves / world_size;
+    if (leaves_per_exchange != 0 && (leaves_per_exchange < 1 || leaves_per_exchange > most ||
+                                     (leaves_per_exchange & (leaves_per_exchange - 1)) != 0)) {
+      return InvalidArgument("dist.leaves_per_exchange is ", leaves_per_exchange,
+                             ", and each of the ranks (", world_size, ") has ", most,
+                             " microbatches of a step or more: must be 0 or a power of two up to ",
+                             most);
+    }
+    return absl::OkStatus();
+  }
+
+  int64_t num_leaves() const { return num_leaves_; }
+  int world_size() const { return world_size_; }
+  int level() const { return level_; }
+  int64_t leaves_per_exchange() const { return int64_t{1} << level_; }
+  int64_t num_nodes() const { return num_leaves_ >> level_; }
+  int64_t num_rounds() const { return (num_nodes() + world_size_ - 1) / world_size_; }
+  // The rank's leaves, from left to right.
+  std::vector<int64_t> LeavesOf(int rank) const {
+    std::vector<int64_t> leaves;
+    for (int64_t node = rank; node < num_nodes(); node += world_size_) {
+      for (int64_t leaf = node << level_; leaf < (node + 1) << level_; ++leaf)
+        leaves.push_back(leaf);
+    }
+    return leaves;
+  }
+  // What neighbours have in a round: the largest nodes that theirs join to.
+  std::vector<TreeNode> NodesOf(int64_t round, Range ranks) const {
+    const int64_t first = round * world_size_;
+    return Joined(
+        {std::min(first + ranks.begin, num_nodes()), std::min(first + ranks.end, num_nodes())});
+  }
+  // What all have in the rounds before `round`.
+  std::vector<TreeNode> NodesBefore(int64_t round) const {
+    return Joined({0, std::min(round * world_size_, num_nodes())});
+  }
+
+ private:
+  // The rank with the most leaves has hardly more than its share.
+  bool IsEven(int level) const {
+    const int64_t nodes = num_leaves_ >> level;
+    const int64_t most = (nodes + world_size_ - 1) / world_size_ << level;
+    const int64_t share = (num_leaves_ + world_size_ - 1) / world_size_;
+    return most <= share + share / 16;
+  }
+  std::vector<TreeNode> Joined(Range of_level) const {
+    std::vector<TreeNode> nodes = MaximalNodes(of_level);
+    for (TreeNode& node : nodes) node.level += level_;
+    return nodes;
+  }
+
+  int64_t num_leaves_;
+  int world_size_;
+  int level_ = 0;
+};
 
 // Which ranks share a node: ranks in groups of neighbours. Exchanges have two levels, first among
 // the ranks of a node, then between nodes, so that a node receives only once what comes from

@@ -109,39 +109,17 @@ void ShardedOptimizer::StartAverage() {
   if (config_.keeps_average() && owned().size() > 0) backend_.Cast(master_, average_, StreamView{});
 }
 
-void ShardedOptimizer::GatherWeights(TensorView weights) { Gather(master_, weights); }
-
-void ShardedOptimizer::GatherAverage(TensorView weights) {
-  ANYORDER_CHECK(config_.keeps_average());
-  Gather(average_, weights);
-}
-
-void ShardedOptimizer::Gather(ConstTensorView owned_values, TensorView weights) {
-  const Range range = owned();
-  if (range.size() > 0)
-    backend_.Cast(owned_values, weights.Slice(range.begin, {range.size()}), StreamView{});
-  AllGather(weights);
-}
-
-void ShardedOptimizer::AllGather(TensorView weights) {
-  ANYORDER_CHECK(weights.num_elements() == partition_.num_elements() ||
-                 weights.num_elements() == partition_.padded_elements());
-  std::vector<int64_t> offsets = partition_.offsets();
-  for (int64_t& offset : offsets) offset *= SizeOf(weights.dtype());
-  transport_->AllGatherInPlace(
-      absl::MakeSpan(static_cast<char*>(weights.raw()), weights.num_bytes()), offsets,
-      StreamView{});
-}
-
-void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info, TensorView weights) {
+void ShardedOptimizer::Step(ConstTensorView gradient, const StepInfo& info,
+                            WeightWindows& weights) {
   ANYORDER_CHECK(gradient.num_elements() == owned().size());
   JudgeNorm(gradient, info);
   if (info.before_update) info.before_update();
   // `info` is the same on all ranks. What is skipped for its norm goes through all of it, and
   // changes nothing: only the device knows.
   if (info.skip_update) return;
-  Update(gradient, info, weights);
-  AllGather(weights);
+  const TensorView rounded = weights.owned();
+  Update(gradient, info, rounded);
+  weights.Set(rounded.is_null() ? ConstTensorView(master_) : ConstTensorView());
 }
 
 void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info) {
@@ -217,7 +195,7 @@ void ShardedOptimizer::Update(ConstTensorView gradient, const StepInfo& info, Te
     args.master = master_.Slice(local, {size});
     args.m = first_moment_.Slice(local, {size});
     args.v = second_moment_.Slice(local, {size});
-    args.weights = weights.Slice(begin, {size});
+    if (!weights.is_null()) args.weights = weights.Slice(local, {size});
     args.learning_rate = segment.rate * info.learning_rate;
     args.beta1 = config_.adam_beta1;
     args.beta2 = config_.adam_beta2;

@@ -25,6 +25,7 @@
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
 #include "dist/parameter_partition.h"
+#include "dist/weight_windows.h"
 #include "kernels/backend.h"
 
 namespace anyorder::dist {
@@ -73,7 +74,7 @@ class ShardedOptimizer {
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
   // The state of the owned range, [owned().size()] fp32 of device memory each: what a checkpoint
-  // saves and loads (a load writes here and then calls GatherWeights) and what initialisation
+  // saves and loads (a load writes here and then sets the compute weights) and what initialisation
   // writes. Null on a rank that owns nothing.
   TensorView master() { return master_; }
   TensorView first_moment() { return first_moment_; }
@@ -91,20 +92,12 @@ class ShardedOptimizer {
   // moments sets it.
   void set_updates(int64_t updates);
 
-  // Collective. weights: [num_elements] fp32 or bf16, gets every rank's master weights, rounded to
-  // its dtype. [partition().padded_elements()]: the same, with room behind the last one that lets
-  // libraries use their own all-gather; what lies there is undefined.
-  void GatherWeights(TensorView weights);
-  // Collective. The same of the average; GatherWeights brings back the bits that were there.
-  // REQUIRES ema_decay.
-  void GatherAverage(TensorView weights);
-
   // Collective. gradient: [owned().size()] fp32 of device memory, summed over all microbatches and
-  // ranks; `weights` are as GatherWeights or the last Step left them. Clips by the global norm,
-  // updates the owned range, then does what GatherWeights does; a step that is skipped leaves all
-  // of it as it is. An operation of the main stream like those of a backend: the host waits only
-  // where the transport does.
-  void Step(ConstTensorView gradient, const StepInfo& info, TensorView weights);
+  // ranks; `weights` are the rounded master weights. Clips by the global norm, updates the owned
+  // range, then sets `weights` to it; a step that is skipped leaves all of it as it is. An
+  // operation of the main stream like those of a backend: the host waits only where the transport
+  // does.
+  void Step(ConstTensorView gradient, const StepInfo& info, WeightWindows& weights);
 
   // What became of the last Step, the same on every rank. Waits for its norm; the update behind it
   // may still run, and then the average takes in the new weights. Call it after each Step.
@@ -119,8 +112,6 @@ class ShardedOptimizer {
   void JudgeNorm(ConstTensorView gradient, const StepInfo& info);
   void Update(ConstTensorView gradient, const StepInfo& info, TensorView weights);
   void UpdateAverage(double decay);
-  void Gather(ConstTensorView owned_values, TensorView weights);
-  void AllGather(TensorView weights);
 
   Communicator& communicator_;
   kernels::Backend& backend_;

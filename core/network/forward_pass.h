@@ -24,6 +24,7 @@ inline void ForwardPass(const StepContext& context, const EmbeddingBlock& embedd
     const bool last = layer == num_layers - 1;
     // What the last layer of a pre-LN network writes is normalised once more.
     const TensorView last_output = pre_norm ? a.final_norm.sum : a.output;
+    BeginLayer(context.args, layer);
     KeepStates(context, layer);
     AttentionBlockForward(context, tables, layer);
     FeedForwardBlockForward(context, layer, last ? last_output : a.layers[layer + 1].input);

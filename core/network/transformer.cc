@@ -2,9 +2,7 @@
 
 #include <string>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 
 #include "core/base/check.h"
 #include "core/base/status.h"
@@ -27,23 +25,6 @@
 
 namespace anyorder {
 namespace {
-
-// Where each layer's own parameters begin in the flat space and, last, where those of the last
-// layer end.
-std::vector<int64_t> LayerBegins(const ModelConfig& model, const ParameterLayout& layout) {
-  std::vector<int64_t> begins;
-  int64_t end = 0;
-  for (const ParameterInfo& info : layout.parameters()) {
-    absl::string_view name = info.name;
-    if (!absl::ConsumePrefix(&name, "transformer.layer.")) continue;
-    if (absl::StartsWith(name, absl::StrCat(begins.size(), "."))) begins.push_back(info.offset);
-    end = info.end();
-  }
-  ANYORDER_CHECK(static_cast<int64_t>(begins.size()) == model.num_layers)
-      << begins.size() << " of " << model.num_layers << " layers have trained parameters";
-  begins.push_back(end);
-  return begins;
-}
 
 // Elements of frozen parameters whose gradients are written all the same.
 int64_t NumUnreadGradients(const NetworkShape& shape) {
@@ -74,7 +55,6 @@ class TransformerNetwork final : public Transformer {
         loss_head_(shape_, inputs_),
         next_sentence_head_(shape_, inputs_),
         task_head_(MakeTaskHead(shape_, inputs_)),
-        layer_begins_(LayerBegins(shape_.model, layout_)),
         graphs_(backend) {}
 
   absl::Status Allocate() {
@@ -89,6 +69,9 @@ class TransformerNetwork final : public Transformer {
   }
 
   const ParameterLayout& layout() const override { return layout_; }
+  std::vector<int64_t> windows() const override {
+    return IsWorthRecording() ? std::vector<int64_t>{0} : layout_.windows();
+  }
   std::vector<NamedSum> sums() const override {
     std::vector<NamedSum> all = loss_head_.sums();
     for (const std::vector<NamedSum>* head : {&task_head_->sums(), &next_sentence_head_.sums()})
@@ -101,6 +84,19 @@ class TransformerNetwork final : public Transformer {
     return activations_.bytes() + tables_.bytes() + inputs_.bytes();
   }
 
+  void Skip(const StepArgs& args) const override {
+    const int64_t num_layers = shape_.model.num_layers;
+    for (int64_t layer = 0; layer < num_layers; ++layer) BeginLayer(args, layer);
+    if (!args.gradients_ready) return;
+    const std::vector<int64_t>& windows = layout_.windows();
+    TellReady(args, windows.back());
+    for (int64_t layer = num_layers - 1; layer >= 0; --layer) {
+      BeginLayer(args, layer);
+      TellReady(args, windows[1 + layer]);
+    }
+    TellReady(args, 0);
+  }
+
   StepResult Run(const StepArgs& args, StreamView stream) override {
     CheckArguments(args);
     const StepContext context{shape_,   args,       activations_, device_,
@@ -109,13 +105,15 @@ class TransformerNetwork final : public Transformer {
     BindTensors(shape_, {args.weights, args.frozen}, &weights_);
     if (learns) BindTensors(shape_, {args.gradients, unread_gradients_}, &gradients_);
     SendInputs(context);
-    is_recorded_ = IsWorthRecording();
+    // What is recorded is asked for at once, and no layer's weights may come later.
+    is_recorded_ = IsWorthRecording() && !args.layer_begins;
     if (is_recorded_) {
+      if (learns) TellBegin(context, 0);
       graphs_.Run(GraphChoices(context), stream, [&] { Compute(context); });
     } else {
       Compute(context);
     }
-    if (is_recorded_ && learns) TellReady(context, 0);
+    if (is_recorded_ && learns) TellReady(args, 0);
     ReadResults(context);
     return {.loss_sum = loss_head_.loss_sum() + task_head_->loss_sum(),
             .divisor = args.batch->Divisor(),
@@ -126,14 +124,13 @@ class TransformerNetwork final : public Transformer {
   void CheckArguments(const StepArgs& args) const {
     ANYORDER_CHECK(args.batch != nullptr && args.batch->shape == shape_.batch)
         << "the batch is not of the shape that the network was made for";
-    ANYORDER_CHECK(args.weights.dtype() == shape_.dtype() &&
+    ANYORDER_CHECK(!args.weights.is_null() && args.weights.dtype() == shape_.dtype() &&
                    args.weights.num_elements() == layout_.num_elements())
-        << "weights " << args.weights.shape().ToString() << " of "
-        << std::string(Name(args.weights.dtype()));
+        << "weights of " << args.weights.num_elements() << " elements";
     ANYORDER_CHECK(layout_.num_frozen_elements() == 0 ||
-                   (args.frozen.dtype() == shape_.dtype() &&
+                   (!args.frozen.is_null() && args.frozen.dtype() == shape_.dtype() &&
                     args.frozen.num_elements() == layout_.num_frozen_elements()))
-        << "frozen weights " << args.frozen.shape().ToString();
+        << "frozen weights of " << args.frozen.num_elements() << " elements";
     const TensorView& slots = args.memory.slots;
     const Shape slots_shape{shape_.batch.batch_size, shape_.model.num_layers,
                             shape_.batch.ring_rows(), shape_.model.model_dim};
@@ -148,8 +145,7 @@ class TransformerNetwork final : public Transformer {
     ANYORDER_CHECK(args.gradients.is_null() ||
                    (args.gradients.dtype() == shape_.gradient_dtype() &&
                     args.gradients.num_elements() == layout_.num_elements()))
-        << "gradients " << args.gradients.shape().ToString() << " of "
-        << std::string(Name(args.gradients.dtype()));
+        << "gradients of " << args.gradients.num_elements() << " elements";
   }
 
   // All that the host computes from the batch.
@@ -166,7 +162,11 @@ class TransformerNetwork final : public Transformer {
   void Compute(const StepContext& context) {
     tables_.Prepare(context);
     ForwardPass(context, embedding_, tables_);
-    if (context.learns()) ClearSums(context);
+    if (context.learns()) {
+      TellBeginAhead(context, layout_.windows().back());
+      TellBeginAhead(context, 0);
+      ClearSums(context);
+    }
     loss_head_.Run(context);
     next_sentence_head_.Run(context);
     task_head_->Run(context);
@@ -229,27 +229,35 @@ class TransformerNetwork final : public Transformer {
     }
     // Heads come last in the flat space and are done; what they share with the input, as the
     // embedding, comes first.
-    TellReadyAhead(context, layer_begins_.back());
+    TellReadyAhead(context, layout_.windows().back());
     for (int64_t layer = shape_.model.num_layers - 1; layer >= 0; --layer) {
+      BeginLayer(context.args, layer);
+      TellBeginAhead(context, layout_.windows()[1 + layer]);
       if (shape_.is_overwritten(layer)) {
         AttentionBlockRecompute(context, tables_, layer);
         FeedForwardBlockRecompute(context, layer);
       }
       FeedForwardBlockBackward(context, layer);
       AttentionBlockBackward(context, tables_, layer);
-      TellReadyAhead(context, layer_begins_[layer]);
+      TellReadyAhead(context, layout_.windows()[1 + layer]);
     }
     embedding_.Backward(context);
     TellReadyAhead(context, 0);
   }
 
-  // What is recorded meets no other stream; then all is ready at once, at the end.
+  // What is recorded meets no other stream; then all is one window.
+  void TellBeginAhead(const StepContext& context, int64_t begin) const {
+    if (!is_recorded_) TellBegin(context, begin);
+  }
   void TellReadyAhead(const StepContext& context, int64_t begin) const {
-    if (!is_recorded_) TellReady(context, begin);
+    if (!is_recorded_) TellReady(context.args, begin);
   }
 
-  static void TellReady(const StepContext& context, int64_t begin) {
-    if (context.args.gradients_ready) context.args.gradients_ready(begin);
+  static void TellBegin(const StepContext& context, int64_t begin) {
+    if (context.args.window_begins) context.args.window_begins(begin);
+  }
+  static void TellReady(const StepArgs& args, int64_t begin) {
+    if (args.gradients_ready) args.gradients_ready(begin);
   }
 
   NetworkShape shape_;
@@ -262,7 +270,6 @@ class TransformerNetwork final : public Transformer {
   LossHead loss_head_;
   NextSentenceHead next_sentence_head_;
   std::unique_ptr<TaskHead> task_head_;
-  const std::vector<int64_t> layer_begins_;
   bool is_recorded_ = false;  // the microbatch under way
   Activations activations_;
   NetworkWeights weights_;

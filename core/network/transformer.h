@@ -34,10 +34,16 @@ class Transformer {
   virtual ~Transformer() = default;
 
   virtual const ParameterLayout& layout() const = 0;
+  // Where the windows begin that StepArgs speaks of: those of the layout, or one where all of the
+  // backward pass is asked for at once.
+  virtual std::vector<int64_t> windows() const = 0;
   // Forward, and with gradients backward. Deterministic: the same arguments give the same bits,
   // whatever the retention. Returns when all of it is done. REQUIRES: no gradients without
   // Retention::learns.
   virtual StepResult Run(const StepArgs& args, StreamView stream) = 0;
+  // Makes the calls of StepArgs' functions that Run makes, in the same order, and nothing else: for
+  // a rank that has no microbatch while others have, where these calls talk to other ranks.
+  virtual void Skip(const StepArgs& args) const = 0;
   // What the heads report of the last Run: the same names in the same order in every one. Before
   // the first, all 0.
   virtual std::vector<NamedSum> sums() const = 0;

@@ -75,7 +75,7 @@ absl::StatusOr<bool> Trainer::RunStep() {
 
   const absl::Time reduce_started = MonotonicNow();
   std::vector<double> totals(num_scalars());
-  reducer_->ReduceScatter(gradient_, absl::MakeSpan(totals));
+  gradient_ = reducer_->ReduceScatter(absl::MakeSpan(totals));
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 
@@ -121,22 +121,16 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
 
   const absl::Time started = MonotonicNow();
   finder_->Clear();
-  const dist::Range leaves = reducer_->leaves();
-  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
-    const int64_t index = leaf - leaves.begin;
-    float* gradient = reducer_->LeafBuffer();
+  const std::vector<int64_t>& leaves = reducer_->leaves();
+  for (size_t index = 0; index < leaves.size(); ++index) {
     std::vector<double> scalars(num_scalars());
-    WatchFirstStep(started, leaves.size());
+    WatchFirstStep(started, static_cast<int64_t>(leaves.size()));
+    StepArgs args = MicrobatchArgs();
     if (batches.ok() && fault_.ok()) {
-      StepArgs args;
-      lane_restarts_.Apply(config_.model.initial_memory, batches->microbatches[index]);
-      args.batch = &batches->microbatches[index];
-      args.weights = state_->weights();
-      args.frozen = state_->frozen();
-      args.memory = state_->memory(index);
-      args.seed = static_cast<uint64_t>(config_.train.seed);
-      args.gradients = TensorView(gradient, Shape{transformer_->layout().num_elements()});
-      args.gradients_ready = [this](int64_t begin) { reducer_->GradientReady(begin); };
+      Batch& batch = batches->microbatches[index];
+      lane_restarts_.Apply(config_.model.initial_memory, batch);
+      args.batch = &batch;
+      args.memory = state_->memory(static_cast<int64_t>(index));
       const StepResult result = transformer_->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
       scalars[kDivisor] = result.divisor;
@@ -145,18 +139,36 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
         *scalar++ = sum.sum;
         *scalar++ = sum.weight;
       }
-      finder_->Examine(leaf, result.loss_sum, gradient);
+      finder_->EndLeaf(leaves[index], result.loss_sum);
+    } else {
+      transformer_->Skip(args);
     }
-    if (leaf + 1 == leaves.end) {
+    if (index + 1 == leaves.size()) {
       scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
       scalars[kFaults] = fault_.ok() ? 0 : 1;
       scalars[kSaveRefusals] = save_is_due && !saver_->CanSave() ? 1 : 0;
       scalars[kSamplesHigh] = batches.ok() ? batches->samples.high : 0;
       scalars[kSamplesLow] = batches.ok() ? batches->samples.low : 0;
     }
-    reducer_->CommitLeaf(leaf, scalars);
+    reducer_->CommitLeaf(leaves[index], scalars);
+  }
+  // What others still compute, they compute with weights of which this rank has a part.
+  for (auto index = static_cast<int64_t>(leaves.size()); index < reducer_->num_leaves(); ++index) {
+    transformer_->Skip(MicrobatchArgs());
+    reducer_->SkipLeaf();
   }
   metrics.compute_ms = MillisecondsSince(started);
+}
+
+StepArgs Trainer::MicrobatchArgs() {
+  StepArgs args;
+  state_->BindWeights(args);
+  args.seed = static_cast<uint64_t>(config_.train.seed);
+  for (const dist::GradientReducer::Place& place : reducer_->LeafPlaces())
+    args.gradients.Add(place.range.begin, TensorView(place.data, {place.range.size()}));
+  args.window_begins = [this](int64_t begin) { reducer_->BeginWindow(begin); };
+  args.gradients_ready = [this](int64_t begin) { reducer_->GradientReady(begin); };
+  return args;
 }
 
 void Trainer::WatchFirstStep(absl::Time started, int64_t num_leaves) {
@@ -190,7 +202,7 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // the norm.
   if (snapshot_copier_ != nullptr)
     info.before_update = [this] { snapshot_copier_->MakeUpdatesWait(); };
-  state_->optimizer().Step(gradient_, info, state_->gathered_weights());
+  state_->optimizer().Step(gradient_, info, state_->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
   state_->AdvanceMemory();
   metrics.targets = totals[kDivisor];
@@ -209,7 +221,9 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (held_out_ == nullptr || !held_out_->IsDue(step_)) return false;
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
   PeriodicEvaluator::Outcome outcome;
-  const auto evaluate = [&] { outcome = held_out_->Evaluate(state_->weights(), state_->frozen()); };
+  StepArgs weights;
+  state_->BindWeights(weights);
+  const auto evaluate = [&] { outcome = held_out_->Evaluate(weights); };
   if (config_.evaluates_average()) {
     state_->WithAverage(evaluate);
   } else {
@@ -382,11 +396,12 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
 // Memory that is not finite would damage all later steps of its lane, so that such lanes restart
 // empty.
 NonfiniteFindings Trainer::FindNonfinite() {
-  const dist::Range lanes = state_->lanes();
-  for (int64_t lane = lanes.begin; lane < lanes.end; ++lane) {
-    if (state_->MemoryIsFinite(lane)) continue;
-    finder_->AddMemoryLane(lane);
-    state_->EmptyMemory(lane);
+  const std::vector<int64_t>& lanes = state_->lanes();
+  for (size_t i = 0; i < lanes.size(); ++i) {
+    const auto index = static_cast<int64_t>(i);
+    if (state_->MemoryIsFinite(index)) continue;
+    finder_->AddMemoryLane(lanes[i]);
+    state_->EmptyMemory(index);
   }
   NonfiniteFindings findings = finder_->Gather(communicator_);
   for (const int64_t lane : findings.empty_lanes) lane_restarts_.Add(lane, step_ + 1);

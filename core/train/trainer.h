@@ -64,6 +64,9 @@ struct TrainerOptions {
   absl::Duration silence = absl::Seconds(5);
   // Once the first step of a start has taken longer, a stop signal does not wait for its end.
   absl::Duration first_step_patience = absl::Seconds(2);
+  // Of the gradient's windows (dist::GradientReducerOptions): less for networks as small as a
+  // slice.
+  int64_t min_slice_elements = dist::kMinSliceElements;
 };
 
 enum class TrainEnd {
@@ -123,6 +126,7 @@ class Trainer {
   absl::Status OpenLocalDevice(kernels::BackendOptions device);
   absl::Status ConnectDevices();
   absl::Status OpenLocalData();
+  absl::Status CheckSharding() const;
   absl::Status FitLocalNetwork();
   absl::Status CheckLocalMemory() const;
   absl::Status BuildLocalNetwork();
@@ -148,6 +152,8 @@ class Trainer {
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
+  // For the next microbatch, without its batch and memory.
+  StepArgs MicrobatchArgs();
   // Called before each microbatch. In a start's first step, which may be long, it tells how far the
   // step is, and notes a stop signal as this rank's fault, so that the step comes to nothing.
   void WatchFirstStep(absl::Time started, int64_t num_leaves);
@@ -192,8 +198,7 @@ class Trainer {
   std::unique_ptr<Transformer> transformer_;
   std::unique_ptr<dist::GradientReducer> reducer_;
   std::unique_ptr<TrainingState> state_;
-  std::unique_ptr<kernels::Buffer> gradient_memory_;
-  TensorView gradient_;  // of the owned range, summed over all microbatches
+  TensorView gradient_;  // of the owned range, summed over all microbatches: the reducer's
   std::unique_ptr<SnapshotCopier> snapshot_copier_;  // null: the state is in host memory
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Reporter> reporter_;  // rank 0 only

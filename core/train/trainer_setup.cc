@@ -59,11 +59,14 @@ absl::Status Trainer::SetUp() {
   RETURN_IF_ERROR(CheckSameDevices(*backend_, communicator_));
   RETURN_IF_ERROR(ConnectDevices());
   RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalData()));
-  // Nodes may see different files under one path.
-  const std::string& dataset = dataset_->index().dataset_digest;
-  RETURN_IF_ERROR(communicator_.AllSame(absl::StrCat(config_.IdentityDigest(), " ", dataset),
-                                        "has another configuration or dataset",
-                                        "all nodes must see the same files"));
+  // Nodes may see different files under one path. What no result depends on decides who talks when.
+  const DistConfig& dist = config_.dist;
+  RETURN_IF_ERROR(communicator_.AllSame(
+      absl::StrCat(config_.IdentityDigest(), " ", dataset_->index().dataset_digest, " ",
+                   dist.leaves_per_exchange, " ", dist.bucket_mib, " ",
+                   EnumName(dist.shard_weights)),
+      "has another configuration or dataset", "all nodes must see the same files"));
+  RETURN_IF_ERROR(CheckSharding());
   RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
   ASSIGN_OR_RETURN(held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_,
                                                         *transformer_, *backend_));
@@ -81,11 +84,20 @@ absl::Status Trainer::SetUp() {
   return absl::OkStatus();
 }
 
+// The same on all ranks.
+absl::Status Trainer::CheckSharding() const {
+  if (config_.dist.shard_weights != dist::WeightSharding::kNode || options_.num_nodes <= 1 ||
+      communicator_.nodes().has_two_levels())
+    return absl::OkStatus();
+  return InvalidArgument(
+      "dist.shard_weights is \"node\", but no node has several ranks that follow each other, which "
+      "could share its weights; set it to \"all\" or \"none\"");
+}
+
 void Trainer::StartLoader() {
-  const dist::Range leaves = reducer_->leaves();
   loader_ = std::make_unique<data::BatchLoader>(
       *sampler_, *objective_,
-      data::LoaderOptions{leaves.begin, leaves.end, config_.train.micro_batch_size, step_,
+      data::LoaderOptions{reducer_->leaves(), config_.train.micro_batch_size, step_,
                           config_.train.prefetch_steps,
                           [this](bool is_waiting) { SetStepPhase(is_waiting); }});
 }
@@ -93,10 +105,13 @@ void Trainer::StartLoader() {
 void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) const {
   if (communicator_.rank() != 0) return;
   const int ranks = communicator_.world_size();
+  const dist::RankGroups& nodes = communicator_.nodes();
+  const std::string levels = options_.num_nodes == 1 ? ""
+                             : nodes.has_two_levels()
+                                 ? absl::StrCat(" in two levels (", nodes.count(), " nodes)")
+                                 : " in one level";
   const std::string gradients =
-      ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(),
-                               options_.num_nodes > 1 ? reducer_->exchange_name() : "")
-                : "";
+      ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(), levels) : "";
   Log(absl::StrCat(Counted(ranks, "rank"), ", ", Counted(num_threads, "thread"), " each, ",
                    backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
                    config_.lora.is_on() ? absl::StrCat(" trained parameters and ",
@@ -144,6 +159,8 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
         ". They are left out; in data with unanswerable questions they count as such. Make "
         "sampling.seq_len larger or sampling.passage_stride smaller"));
   }
+  if (config_.dist.reduction == Reduction::kFast)
+    LogWarning("dist.reduction \"fast\" is no longer there: gradients are summed as with \"tree\"");
   if (checkpoint.empty()) WarnOfNewRun(config_);
 }
 
@@ -208,7 +225,6 @@ absl::Status Trainer::FitLocalNetwork() {
   return WithWhatFits(status, config_, [this](const RunConfig& candidate) {
     state_.reset();
     reducer_.reset();
-    gradient_memory_.reset();
     transformer_.reset();
     backend_->ReleaseReserved();
     absl::StatusOr<std::unique_ptr<Transformer>> smaller = Transformer::Create(
@@ -250,25 +266,27 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.num_elements = transformer_->layout().num_elements();
   reduction.num_leaves = config_.train.num_microbatches();
   reduction.num_scalars = static_cast<int64_t>(num_scalars());
-  reduction.reduction = config_.dist.reduction;
+  reduction.leaves_per_exchange = config_.dist.leaves_per_exchange;
+  reduction.window_begins = transformer_->windows();
   reduction.transport = transport_.get();
-  reduction.bucket_bytes =
-      dist::BucketBytes(config_.dist.bucket_mib << 20, communicator_.world_size());
+  reduction.bucket_bytes = config_.dist.bucket_mib << 20;
+  reduction.min_slice_elements = options_.min_slice_elements;
+  // Of a faulty rank nobody asks.
+  reduction.examine = [this](ConstTensorView window) {
+    if (fault_.ok()) finder_->ExamineWindow(window);
+  };
   ASSIGN_OR_RETURN(reducer_, dist::GradientReducer::Create(communicator_, *backend_, reduction));
-  const int64_t owned = reducer_->owned().size();
-  ASSIGN_OR_RETURN(gradient_memory_,
-                   backend_->Allocate(owned * static_cast<int64_t>(sizeof(float))));
-  gradient_ = TensorView(static_cast<float*>(gradient_memory_->data()), {owned});
   replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_interval,
                                                   transformer_->layout(), communicator_, *backend_);
-  RETURN_IF_ERROR(replica_check_->Allocate());
-  const int64_t lanes = config_.train.micro_batch_size;
-  const dist::Range leaves = reducer_->leaves();
-  ASSIGN_OR_RETURN(finder_,
-                   NonfiniteFinder::Create(*backend_, reduction.num_elements, lanes, leaves));
-  ASSIGN_OR_RETURN(state_, TrainingState::Create(config_, transformer_->layout(),
-                                                 {leaves.begin * lanes, leaves.end * lanes},
+  const std::vector<int64_t>& leaves = reducer_->leaves();
+  ASSIGN_OR_RETURN(
+      finder_,
+      NonfiniteFinder::Create(*backend_, reduction.num_elements,
+                              static_cast<int64_t>(reduction.window_begins.size()),
+                              config_.train.micro_batch_size, static_cast<int64_t>(leaves.size())));
+  ASSIGN_OR_RETURN(state_, TrainingState::Create(config_, transformer_->layout(), leaves,
                                                  communicator_, *backend_, transport_.get()));
+  RETURN_IF_ERROR(replica_check_->Watch(state_->weights()));
   return absl::OkStatus();
 }
 
@@ -393,7 +411,7 @@ absl::Status Trainer::LoadBase() {
   ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
                                               checkpoint.directory(), config_, dataset_->index())));
   const absl::Status loaded = LoadTogether(checkpoint.step(), [&](const auto& progress) {
-    return LoadFrozenWeights(start, *backend_, state_->frozen(), progress);
+    return LoadFrozenWeights(start, *backend_, *state_->frozen(), progress);
   });
   if (!ckpt::IsDamage(loaded)) return loaded;
   return DataLoss("train.init_from '", checkpoint.directory(), "' is damaged: ", loaded.message(),

@@ -13,10 +13,9 @@ namespace anyorder::data {
 BatchLoader::BatchLoader(const Sampler& sampler, const Objective& objective,
                          const LoaderOptions& options)
     : sampler_(sampler), objective_(objective), options_(options) {
-  ANYORDER_CHECK(options.begin_leaf >= 0 && options.begin_leaf <= options.end_leaf &&
+  ANYORDER_CHECK((options.leaves.empty() || options.leaves.front() >= 0) &&
                  options.lanes_per_microbatch >= 1 && options.first_step >= 0 &&
-                 options.prefetch_steps >= 1)
-      << "leaves " << options.begin_leaf << ".." << options.end_leaf;
+                 options.prefetch_steps >= 1);
   thread_ = std::thread(&BatchLoader::Run, this);
 }
 
@@ -78,7 +77,7 @@ absl::StatusOr<StepBatches> BatchLoader::Prepare(int64_t step) const {
   const int64_t lanes = options_.lanes_per_microbatch;
   StepBatches result;
   result.step = step;
-  for (int64_t leaf = options_.begin_leaf; leaf < options_.end_leaf; ++leaf) {
+  for (const int64_t leaf : options_.leaves) {
     Batch& batch = result.microbatches.emplace_back(objective_.Shape(lanes));
     batch.step = step;
     for (int64_t b = 0; b < lanes; ++b) {

@@ -21,8 +21,7 @@ namespace anyorder::data {
 
 // Microbatch (leaf) i of a step holds lanes [i * n, (i + 1) * n), n = lanes_per_microbatch.
 struct LoaderOptions {
-  int64_t begin_leaf = 0;  // the leaves [begin_leaf, end_leaf) of this rank
-  int64_t end_leaf = 0;
+  std::vector<int64_t> leaves;  // of this rank, in increasing order
   int64_t lanes_per_microbatch = 1;
   int64_t first_step = 0;
   int64_t prefetch_steps = 2;  // steps ready at most; more costs memory and hides longer hiccups
@@ -43,8 +42,7 @@ struct StepBatches {
 // loader.
 class BatchLoader {
  public:
-  // REQUIRES 0 <= begin_leaf <= end_leaf, lanes_per_microbatch >= 1, first_step >= 0,
-  // prefetch_steps >= 1.
+  // REQUIRES leaves >= 0, lanes_per_microbatch >= 1, first_step >= 0, prefetch_steps >= 1.
   BatchLoader(const Sampler& sampler, const Objective& objective, const LoaderOptions& options);
   // Stops the thread; prepared steps that nobody took are dropped.
   ~BatchLoader();

@@ -157,7 +157,7 @@ absl::StatusOr<Measured> EvaluateOwn(const EvalOptions& options, const SavedMode
   SplitLosses losses;
   while (progress.GoesOn(done, evaluator->num_batches(), LossWords(losses.total())) &&
          done < evaluator->num_batches()) {
-    RETURN_IF_ERROR(evaluator->RunBatch(subject.weights.values));
+    RETURN_IF_ERROR(evaluator->RunBatch({.weights = subject.weights.values}));
     losses = SumOverLanes(evaluator->lane_losses());
     ++done;
   }

@@ -1,6 +1,7 @@
-// Time of one step's gradient reduction, tree beside fast, and of the optimizer step that follows.
+// Time of one step's gradient reduction, with all of a rank's leaves exchanged at once and with one
+// after the other, and of the optimizer step that follows.
 // Usage: mpiexec -n R gradient_reducer_bench [elements [leaves [repeats]]]
-// One JSON line per mode from rank 0: medians over the repeats of the slowest rank, bytes sent per
+// One JSON line for each from rank 0: medians over the repeats of the slowest rank, bytes sent per
 // rank.
 
 #include <algorithm>
@@ -33,14 +34,16 @@ double SlowestRank(Communicator& comm, Work work) {
   return seconds;
 }
 
-void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, Reduction mode) {
+void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes,
+             int64_t leaves_per_exchange) {
   const auto reducer =
-      GradientReducer::Create(comm, backend, {sizes.elements, sizes.leaves, 2, mode}).value();
+      GradientReducer::Create(comm, backend, {sizes.elements, sizes.leaves, 2, leaves_per_exchange})
+          .value();
   const auto optimizer = ShardedOptimizer::Create(comm, backend, sizes.elements,
                                                   {{0, sizes.elements, true}}, OptimizerConfig())
                              .value();
-  std::vector<float> weights(sizes.elements);
-  std::vector<float> gradient(reducer->owned().size());
+  const auto weights = WeightWindows::Create(comm, backend, {sizes.elements}).value();
+  ConstTensorView gradient;
   std::vector<double> scalars(2);
   std::vector<double> add_ms;
   std::vector<double> reduce_ms;
@@ -48,32 +51,29 @@ void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes, 
   int64_t bytes_sent = 0;
   for (int64_t repeat = 0; repeat < sizes.repeats; ++repeat) {
     double add = 0;
-    for (int64_t leaf = reducer->leaves().begin; leaf < reducer->leaves().end; ++leaf) {
-      float* buffer = reducer->LeafBuffer();
-      std::fill_n(buffer, sizes.elements, 1e-3f * static_cast<float>(leaf + 1));
+    for (const int64_t leaf : reducer->leaves()) {
+      for (const GradientReducer::Place& place : reducer->LeafPlaces())
+        std::fill_n(place.data, place.range.size(), 1e-3f * static_cast<float>(leaf + 1));
       add += 1e3 * bench::SecondsOf([&] { reducer->CommitLeaf(leaf, {1.0, 2.0}); });
     }
     add_ms.push_back(add);
     reduce_ms.push_back(1e3 * SlowestRank(comm, [&] {
                           const int64_t sent_before = comm.bytes_sent();
-                          reducer->ReduceScatter(
-                              TensorView(gradient.data(), {reducer->owned().size()}),
-                              absl::MakeSpan(scalars));
+                          gradient = reducer->ReduceScatter(absl::MakeSpan(scalars));
                           bytes_sent = comm.bytes_sent() - sent_before;
                         }));
     step_ms.push_back(1e3 * SlowestRank(comm, [&] {
-                        optimizer->Step(ConstTensorView(gradient.data(), {reducer->owned().size()}),
-                                        {1e-4, 1.0}, TensorView(weights.data(), {sizes.elements}));
+                        optimizer->Step(gradient, {1e-4, 1.0}, *weights);
                       }));
   }
   if (comm.rank() != 0) return;
   absl::PrintF(
-      "{\"name\": \"gradient_reducer\", \"mode\": \"%s\", \"backend\": \"%s\", \"ranks\": %d, "
+      "{\"name\": \"gradient_reducer\", \"leaves_per_exchange\": %d, \"backend\": \"%s\", "
+      "\"ranks\": %d, "
       "\"elements\": %d, \"leaves\": %d, \"local_add_ms\": %.2f, \"reduce_scatter_ms\": %.2f, "
       "\"optimizer_step_ms\": %.2f, \"bytes_sent\": %d}\n",
-      mode == Reduction::kTree ? "tree" : "fast", backend.name(), comm.world_size(), sizes.elements,
-      sizes.leaves, bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms),
-      bytes_sent);
+      leaves_per_exchange, backend.name(), comm.world_size(), sizes.elements, sizes.leaves,
+      bench::Median(add_ms), bench::Median(reduce_ms), bench::Median(step_ms), bytes_sent);
 }
 
 absl::Status RunBench(int argc, char** argv) {
@@ -84,8 +84,8 @@ absl::Status RunBench(int argc, char** argv) {
   if (argc > 3) sizes.repeats = std::atoll(argv[3]);
   const auto world = environment->World();
   ASSIGN_OR_RETURN(const auto backend, kernels::MakeCpuBackend({}));
-  for (const Reduction mode : {Reduction::kTree, Reduction::kFast})
-    Measure(*world, *backend, sizes, mode);
+  for (const int64_t leaves_per_exchange : {0, 1})
+    Measure(*world, *backend, sizes, leaves_per_exchange);
   return absl::OkStatus();
 }
 

@@ -17,8 +17,6 @@ class OnlyRank final : public dist::Communicator {
  private:
   void DoExchange(absl::Span<const dist::SendBlock>,
                   absl::Span<const dist::ReceiveBlock>) override {}
-  void DoReduceScatterAnyOrder(absl::Span<const float>, absl::Span<const int64_t>,
-                               absl::Span<float>) override {}
 };
 
 std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout) {
@@ -85,12 +83,14 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(
   ASSIGN_OR_RETURN(learner->optimizer_, dist::ShardedOptimizer::Create(
                                             *learner->communicator_, backend, layout.num_elements(),
                                             DecaySegmentsOf(layout), optimizer));
-  RETURN_IF_ERROR(learner->Allocate(ToDType(model.dtype), &learner->weights_));
+  ASSIGN_OR_RETURN(learner->weights_,
+                   dist::WeightWindows::Create(*learner->communicator_, backend,
+                                               {layout.num_elements(), ToDType(model.dtype)}));
   RETURN_IF_ERROR(learner->Allocate(DType::kFloat32, &learner->gradients_));
   const TensorView master = learner->optimizer_->master();
   const std::vector<float> initial = DrawParameters(layout, model, seed);
   backend.CopyToDevice(initial.data(), master.raw(), master.num_bytes(), {});
-  learner->optimizer_->GatherWeights(learner->weights_);
+  learner->weights_->Set(master);
   return learner;
 }
 
@@ -102,9 +102,9 @@ absl::Status Learner::Allocate(DType dtype, TensorView* view) {
 }
 
 double Learner::Step(const Batch& batch, double learning_rate) {
-  const StepResult result = runner_.Run(batch, weights_, gradients_, step_++);
+  const StepResult result = runner_.Run(batch, weights(), gradients_, step_++);
   // The gradient is that of the summed loss.
-  optimizer_->Step(gradients_, {learning_rate, 1 / result.divisor}, weights_);
+  optimizer_->Step(gradients_, {learning_rate, 1 / result.divisor}, *weights_);
   backend_.Synchronize({});
   if (!optimizer_->AwaitOutcome().skipped) ++updates_;
   return result.loss_sum / result.divisor;

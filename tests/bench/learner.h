@@ -57,7 +57,7 @@ class Learner {
   double Step(const Batch& batch, double learning_rate);
   // Steps that were not skipped.
   int64_t updates() const { return updates_; }
-  ConstTensorView weights() const { return weights_; }
+  ConstTensorView weights() const { return weights_->whole(); }
   const Transformer& transformer() const { return runner_.transformer(); }
 
  private:
@@ -69,7 +69,8 @@ class Learner {
   const std::unique_ptr<dist::Communicator> communicator_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
-  TensorView weights_, gradients_;
+  std::unique_ptr<dist::WeightWindows> weights_;
+  TensorView gradients_;
   uint64_t step_ = 0;
   int64_t updates_ = 0;
 };

@@ -108,19 +108,6 @@ inline void AllReduceCase(Communicator& comm) {
   EXPECT_EQ(std::signbit(zero), n == 1);
 }
 
-// Small integers: every order of adding gives the same bits.
-inline void ReduceScatterAnyOrderCase(Communicator& comm) {
-  const int n = comm.world_size();
-  std::vector<int64_t> offsets = {0};
-  for (int rank = 0; rank < n; ++rank) offsets.push_back(offsets.back() + 3 * rank);
-  std::vector<float> mine(offsets.back());
-  for (size_t i = 0; i < mine.size(); ++i) mine[i] = static_cast<float>((comm.rank() + 1) * i);
-  std::vector<float> owned(3 * comm.rank());
-  comm.ReduceScatterAnyOrder(mine, offsets, absl::MakeSpan(owned));
-  for (size_t i = 0; i < owned.size(); ++i)
-    EXPECT_EQ(owned[i], static_cast<float>(n * (n + 1) / 2 * (offsets[comm.rank()] + i)));
-}
-
 inline void AllAgreeCase(Communicator& comm) {
   EXPECT_TRUE(comm.AllAgree(absl::OkStatus()).ok());
   const int last = comm.world_size() - 1;

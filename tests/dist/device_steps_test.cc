@@ -77,8 +77,8 @@ Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTranspor
                    bool looks) {
   const auto optimizer = StartOptimizer(comm, backend, Config(), transport);
   const Range owned = optimizer->owned();
-  const DeviceArray<float> weights(backend, kRunElements);
-  optimizer->GatherWeights(weights.view());
+  const auto weights = MakeWeights(comm, backend, kRunElements);
+  weights->Set(optimizer->master());
   const DeviceArray<float> gradient(backend, owned.size());
   Outcomes run;
   for (size_t step = 0; step < Script().size(); ++step) {
@@ -86,10 +86,10 @@ Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTranspor
     StepInfo info{0.01 * static_cast<double>(step + 1), kGradScale};
     info.skip_above_norm = Script()[step].skip_above_norm;
     info.skip_update = Script()[step].skip_update;
-    optimizer->Step(gradient.view(), info, weights.view());
+    optimizer->Step(gradient.view(), info, *weights);
     run.steps.push_back(optimizer->AwaitOutcome());
     if (looks || step + 1 == Script().size())
-      run.digests.push_back(StateDigest<float>(comm, backend, *optimizer, weights.view()));
+      run.digests.push_back(StateDigest<float>(comm, backend, *optimizer, *weights));
   }
   return run;
 }
@@ -209,18 +209,19 @@ TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
     absl::Notification outcome_is_known;
     NcclRank device(wire, comm, std::make_unique<HeldUpdate>(outcome_is_known), Lag::kRandom);
     const auto optimizer = StartOptimizer(comm, device.backend, Config(), device.transport.get());
-    const DeviceArray<float> weights(device.backend, kRunElements);
+    const auto weights = MakeWeights(comm, device.backend, kRunElements, DType::kFloat32,
+                                     {.transport = device.transport.get()});
     const DeviceArray<float> gradient(device.backend,
                                       std::vector<float>(optimizer->owned().size(), 0.5f));
-    optimizer->GatherWeights(weights.view());
+    weights->Set(optimizer->master());
     device.backend.Run({}, [&] {
       EXPECT_TRUE(Comes(gradient_is_there)) << "the host waited in the middle of a step";
     });
-    optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
+    optimizer->Step(gradient.view(), {0.1, 1.0}, *weights);
     gradient_is_there.Notify();
     EXPECT_FALSE(optimizer->AwaitOutcome().skipped);
     outcome_is_known.Notify();
-    EXPECT_NE(weights.host()[0], 0.0f);
+    EXPECT_NE(ToHost<float>(device.backend, weights->whole())[0], 0.0f);
   });
 }
 
@@ -231,11 +232,11 @@ TEST(DeviceStepsTest, WhoeverLoadsTheMomentsSaysHowManyUpdatesMadeThem) {
     std::vector<std::vector<float>> ends;
     for (const bool resumes : {false, true}) {
       auto optimizer = ShardedOptimizer::Create(comm, backend, 100, {{0, 100, true}}, Config());
-      const DeviceArray<float> weights(backend, 100);
+      const auto weights = MakeWeights(comm, backend, 100);
       const DeviceArray<float> good(backend, std::vector<float>(100, 0.5f));
       const DeviceArray<float> bad(backend, std::vector<float>(100, kInfinity));
       for (int step = 0; step < 6; ++step) {
-        (*optimizer)->Step((step % 3 == 1 ? bad : good).view(), {0.1, 1.0}, weights.view());
+        (*optimizer)->Step((step % 3 == 1 ? bad : good).view(), {0.1, 1.0}, *weights);
         if (!resumes || step != 4) continue;
         // Right after the second skipped step.
         EXPECT_TRUE((*optimizer)->AwaitOutcome().skipped);
@@ -246,7 +247,7 @@ TEST(DeviceStepsTest, WhoeverLoadsTheMomentsSaysHowManyUpdatesMadeThem) {
         (*next)->set_updates(3);
         optimizer = std::move(next);
       }
-      ends.push_back(weights.host());
+      ends.push_back(ToHost<float>(backend, weights->whole()));
     }
     EXPECT_EQ(ends[0], ends[1]);
   });

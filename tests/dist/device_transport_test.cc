@@ -94,26 +94,6 @@ TEST(DeviceTransportTest, GathersUnequalAndEmptyBlocksInTheOrderOfTheStream) {
   });
 }
 
-TEST(DeviceTransportTest, ReduceScatter) {
-  OnRanks([](Communicator& comm, kernels::Backend& backend, DeviceTransport& transport) {
-    const int n = comm.world_size();
-    std::vector<int64_t> offsets = {0};
-    for (int rank = 0; rank < n; ++rank) offsets.push_back(offsets.back() + 1700 * rank + 1200);
-    std::vector<float> mine(offsets.back());
-    for (size_t i = 0; i < mine.size(); ++i)
-      mine[i] = static_cast<float>((comm.rank() + 1) * (i % 1000));
-    const DeviceArray<float> in(backend, mine);
-    const Range owned{offsets[comm.rank()], offsets[comm.rank() + 1]};
-    const DeviceArray<float> out(backend, owned.size());
-    transport.ReduceScatterAnyOrder(absl::MakeConstSpan(in.view().data<float>(), mine.size()),
-                                    offsets, absl::MakeSpan(out.view().data<float>(), owned.size()),
-                                    {});
-    const std::vector<float> sums = out.host();
-    for (int64_t i = 0; i < owned.size(); ++i)
-      ASSERT_EQ(sums[i], static_cast<float>(n * (n + 1) / 2 * ((owned.begin + i) % 1000))) << i;
-  });
-}
-
 // Whole steps on devices whose memory the host cannot touch end in the bits of one rank on the
 // host.
 TEST(StagedTransportTest, TrainingEndsInTheBitsOfTheHost) {

@@ -35,26 +35,5 @@ TEST(PartitionTest, TheLastRanksMayOwnNothing) {
   EXPECT_EQ(partition.num_blocks(), 1);
 }
 
-TEST(LeafRangeTest, GivesEveryRankAnEvenRunOfLeaves) {
-  for (const int64_t leaves : {1, 2, 4, 8, 16, 64}) {
-    for (int ranks = 1; ranks <= leaves; ++ranks) {
-      int64_t end = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Range range = LeafRange(leaves, ranks, rank);
-        EXPECT_EQ(range.begin, end);
-        EXPECT_GE(range.size(), leaves / ranks);
-        EXPECT_LE(range.size(), (leaves + ranks - 1) / ranks);
-        end = range.end;
-      }
-      EXPECT_EQ(end, leaves);
-    }
-  }
-}
-
-TEST(LeafRangeDeathTest, RefusesMoreRanksThanLeavesAndOddTrees) {
-  EXPECT_DEATH(LeafRange(4, 5, 0), "4 microbatches for 5 ranks");
-  EXPECT_DEATH(LeafRange(6, 2, 0), "6 microbatches for 2 ranks");
-}
-
 }  // namespace
 }  // namespace anyorder::dist

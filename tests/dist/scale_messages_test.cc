@@ -86,27 +86,21 @@ std::vector<Count> Counts(int ranks, bool has_levels) {
     const auto reducer = GradientReducer::Create(comm, backend, {kParameters, ranks}).value();
     const auto optimizer =
         ShardedOptimizer::Create(comm, backend, kParameters, {{0, kParameters, true}}, {}).value();
-    const auto allocate = [&](int64_t elements, DType dtype) {
-      return backend.Allocate(std::max<int64_t>(1, elements) * SizeOf(dtype)).value();
-    };
-    const auto gradient = allocate(reducer->owned().size(), DType::kFloat32);
-    const auto weights = allocate(kParameters, DType::kBFloat16);
-    const TensorView owned(gradient->data(), DType::kFloat32, {reducer->owned().size()});
-    const TensorView all(weights->data(), DType::kBFloat16, {kParameters});
-    reducer->LeafBuffer();
-    reducer->CommitLeaf(reducer->leaves().begin, {});
-    reducer->ReduceScatter(owned, {});
+    const auto weights =
+        WeightWindows::Create(comm, backend, {kParameters, DType::kBFloat16}).value();
+    reducer->LeafPlaces();
+    reducer->CommitLeaf(reducer->leaves()[0], {});
+    const TensorView owned = reducer->ReduceScatter({});
     take(kGradient);
     std::vector<double> totals(kScalars);
-    const TreeNode leaf{0, comm.rank()};
-    SumScalars(comm, ranks, {&leaf, 1}, std::vector<double>(kScalars, 1), absl::MakeSpan(totals));
+    SumScalars(comm, reducer->schedule(), std::vector<double>(kScalars, 1), absl::MakeSpan(totals));
     EXPECT_EQ(totals[0], ranks);
     take(kScalarSums);
     StepInfo info;
     info.skip_update = true;
-    optimizer->Step(owned, info, all);
+    optimizer->Step(owned, info, *weights);
     take(kNorm);
-    optimizer->GatherWeights(all);
+    weights->Set(optimizer->master());
     take(kWeights);
   };
   testing::RunThreadRanks(ranks, run, {.traffic = &traffic, .most_moved_bytes = 64 << 10});
@@ -137,19 +131,22 @@ void CheckLimits(int ranks, bool has_levels, const std::vector<Count>& counts) {
   const int nodes = ranks / kRanksOfNode;
   const int direct_peers = has_levels ? kRanksOfNode - 1 + nodes - 1 : ranks - 1;
   EXPECT_LE(counts[kAgreement].messages, rounds);
-  EXPECT_LE(counts[kScalarSums].messages, rounds + 1);
-  EXPECT_LE(counts[kScalarSums].bytes, (rounds + 1) * kScalars * 8);
+  EXPECT_LE(counts[kScalarSums].bytes, ranks * kScalars * 8);
   // A block may go round the end, and then is two messages; lengths go before strings.
+  EXPECT_LE(counts[kScalarSums].messages, 2 * rounds);
   EXPECT_LE(counts[kNorm].messages, 2 * rounds);
   EXPECT_LE(counts[kStrings].messages, 4 * rounds);
   for (const Part part : {kAgreement, kScalarSums, kNorm, kStrings})
     EXPECT_LE(counts[part].peers, 2 * rounds) << kPartNames[part];
 
   // What is inherently a message for each owner.
-  EXPECT_EQ(counts[kGradient].peers, direct_peers);
+  // Sums of slices go on to whoever owns them.
+  const int64_t buckets = kParameters / (int64_t{ranks} * kMinSliceElements);
+  EXPECT_LE(counts[kGradient].peers, std::min<int64_t>(ranks - 1, direct_peers + 2 * buckets));
   EXPECT_EQ(counts[kWeights].peers, has_levels ? direct_peers : rounds);
   const int64_t gradient = kParameters * 4 / (has_levels ? kRanksOfNode : 1) * (nodes - 1) / nodes;
-  EXPECT_EQ(counts[kGradient].bytes_between_nodes, gradient);
+  EXPECT_GE(counts[kGradient].bytes_between_nodes, gradient);
+  EXPECT_LE(counts[kGradient].bytes_between_nodes, gradient + kParameters * 4 / ranks);
   if (has_levels) {
     EXPECT_EQ(counts[kWeights].messages_between_nodes, nodes - 1);
     EXPECT_EQ(counts[kWeights].bytes_between_nodes, kParameters * 2 / ranks * (nodes - 1));

@@ -22,23 +22,22 @@ absl::Span<float> SpanOf(TensorView view) {
 }
 std::vector<float> CopyOf(TensorView view) { return {SpanOf(view).begin(), SpanOf(view).end()}; }
 
-// Runs body(optimizer, weights view) on one rank, for each backend.
+// Runs body(optimizer, weights) on one rank, for each backend.
 void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment>& segments,
-                   const std::function<void(ShardedOptimizer&, TensorView)>& body) {
+                   const std::function<void(ShardedOptimizer&, WeightWindows&)>& body) {
   testing::RunThreadRanks(1, [&](Communicator& comm) {
     for (const auto& backend : HostBackends()) {
       SCOPED_TRACE(backend->name());
       const int64_t size = segments.back().end;
       const auto optimizer = ShardedOptimizer::Create(comm, *backend, size, segments, config);
       ASSERT_TRUE(optimizer.ok()) << optimizer.status();
-      std::vector<float> weights(size);
-      body(**optimizer, TensorView(weights.data(), {size}));
+      body(**optimizer, *MakeWeights(comm, *backend, size));
     }
   });
 }
 
 UpdateOutcome StepAndWait(ShardedOptimizer& optimizer, const std::vector<float>& gradient,
-                          const StepInfo& info, TensorView weights) {
+                          const StepInfo& info, WeightWindows& weights) {
   optimizer.Step(ConstTensorView(gradient.data(), {std::ssize(gradient)}), info, weights);
   return optimizer.AwaitOutcome();
 }
@@ -51,18 +50,20 @@ TEST(ShardedOptimizerTest, FirstStepHasTheKnownLength) {
   for (const bool correct : {false, true}) {
     OptimizerConfig config = {.bias_correction = correct, .max_grad_norm = 0};
     const double length = correct ? 1.0 : 0.1 / std::sqrt(0.001);
-    WithOptimizer(config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, TensorView weights) {
-      const UpdateOutcome result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
-      EXPECT_EQ(result.clip_factor, 1.0);
-      for (int64_t i = 0; i < size; ++i) {
-        const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
-        // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); twenty roundings at most
-        // besides.
-        const double root_v = std::sqrt(0.001) * std::abs(gradient[i]);
-        const double bound = std::abs(expected) * (config.adam_epsilon / root_v + 20 * kEpsilon);
-        EXPECT_NEAR(SpanOf(optimizer.master())[i], expected, bound) << i;
-      }
-    });
+    WithOptimizer(
+        config, {{0, size, true}}, [&](ShardedOptimizer& optimizer, WeightWindows& weights) {
+          const UpdateOutcome result = StepAndWait(optimizer, gradient, {0.5, 1.0}, weights);
+          EXPECT_EQ(result.clip_factor, 1.0);
+          for (int64_t i = 0; i < size; ++i) {
+            const double expected = -0.5 * length * (gradient[i] > 0 ? 1 : -1);
+            // epsilon shortens the step by epsilon / (sqrt(v) + epsilon); twenty roundings at most
+            // besides.
+            const double root_v = std::sqrt(0.001) * std::abs(gradient[i]);
+            const double bound =
+                std::abs(expected) * (config.adam_epsilon / root_v + 20 * kEpsilon);
+            EXPECT_NEAR(SpanOf(optimizer.master())[i], expected, bound) << i;
+          }
+        });
   }
   EXPECT_NEAR(0.1 / std::sqrt(0.001), 3.1623, 5e-5);
 }
@@ -96,7 +97,7 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
                               .bias_correction = form.corrects,
                               .adam_form = form.adam,
                               .max_grad_norm = 2.0};
-    WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, TensorView weights) {
+    WithOptimizer(config, segments, [&](ShardedOptimizer& optimizer, WeightWindows& weights) {
       const std::vector<float> start = RandomValues(1000, 2);
       std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
       for (int64_t step = 0; step < 6; ++step) {
@@ -147,13 +148,13 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
     const Range owned = optimizer->owned();
     const std::vector<float> all = RandomValues(size, 3);
     std::copy_n(all.begin() + owned.begin, owned.size(), SpanOf(optimizer->master()).begin());
-    std::vector<BFloat16> weights(size);
-    const TensorView view(weights.data(), {size});
-    optimizer->GatherWeights(view);
+    const auto made = MakeWeights(comm, *backend, size, DType::kBFloat16);
+    const BFloat16* const weights = made->whole().data<BFloat16>();
+    made->Set(optimizer->master());
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
 
     const std::vector<float> gradient(all.begin() + owned.begin, all.begin() + owned.end);
-    EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, view).skipped);
+    EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, *made).skipped);
     const std::vector<float> master =
         GatherState(comm, optimizer->partition(), SpanOf(optimizer->master()));
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(weights[i].bits, BFloat16(master[i]).bits) << i;
@@ -167,14 +168,14 @@ TEST(ShardedOptimizerTest, AStepWithoutTargetsIsSkippedEverywhere) {
     const int64_t size = 3 * Partition::kBlockElements;
     const auto optimizer = PlainOptimizer(comm, *backend, size);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
-    std::vector<float> weights(size);
-    const TensorView view(weights.data(), {size});
+    const auto made = MakeWeights(comm, *backend, size);
+    const absl::Span<float> weights = SpanOf(made->whole());
     const std::vector<float> gradient(optimizer->owned().size(), 0.5f);
-    optimizer->GatherWeights(view);
+    made->Set(optimizer->master());
     const double no_targets = std::numeric_limits<double>::infinity();
-    EXPECT_TRUE(StepAndWait(*optimizer, gradient, {0.1, no_targets}, view).skipped);
+    EXPECT_TRUE(StepAndWait(*optimizer, gradient, {0.1, no_targets}, *made).skipped);
     EXPECT_EQ(std::set<float>(weights.begin(), weights.end()), std::set<float>{1.0f});
-    EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, view).skipped);
+    EXPECT_FALSE(StepAndWait(*optimizer, gradient, {0.1, 1.0}, *made).skipped);
     EXPECT_NE(weights[0], 1.0f);
   });
 }
@@ -186,7 +187,7 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
   OptimizerConfig config;
   config.ema_decay = 0.5;  // (1 + k) / (10 + k) from k = 8 on
   WithOptimizer(config, {{0, 700, true}, {700, 1000, false}},
-                [&](ShardedOptimizer& optimizer, TensorView weights) {
+                [&](ShardedOptimizer& optimizer, WeightWindows& weights) {
                   const std::vector<float> start = RandomValues(1000, 3);
                   std::copy(start.begin(), start.end(), SpanOf(optimizer.master()).begin());
                   optimizer.StartAverage();
@@ -217,11 +218,11 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
                   }
                   EXPECT_EQ(updates, 12);
                   // What was gathered goes back to the weights' bits.
-                  const std::vector<float> before = CopyOf(weights);
-                  optimizer.GatherAverage(weights);
-                  EXPECT_EQ(CopyOf(weights), CopyOf(optimizer.average()));
-                  optimizer.GatherWeights(weights);
-                  EXPECT_EQ(CopyOf(weights), before);
+                  const std::vector<float> before = CopyOf(weights.whole());
+                  weights.Set(optimizer.average());
+                  EXPECT_EQ(CopyOf(weights.whole()), CopyOf(optimizer.average()));
+                  weights.Set(optimizer.master());
+                  EXPECT_EQ(CopyOf(weights.whole()), before);
                 });
 }
 
@@ -234,9 +235,8 @@ TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
     config.ema_decay = 0.9;
     const auto optimizer = PlainOptimizer(comm, *backend, size, config);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
-    std::vector<float> weights(size);
     StepAndWait(*optimizer, std::vector<float>(size, 0.5f), {0.25, 1.0},
-                TensorView(weights.data(), {size}));
+                *MakeWeights(comm, *backend, size));
     // From zeros.
     const float expected = static_cast<float>(1.0 - 2.0 / 11) * SpanOf(optimizer->master())[0];
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(SpanOf(optimizer->average())[i], expected) << i;
@@ -244,7 +244,7 @@ TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
 }
 
 TEST(ShardedOptimizerTest, WithoutItsDecayThereIsNoAverage) {
-  WithOptimizer({}, {{0, 10, true}}, [](ShardedOptimizer& optimizer, TensorView) {
+  WithOptimizer({}, {{0, 10, true}}, [](ShardedOptimizer& optimizer, WeightWindows&) {
     EXPECT_TRUE(optimizer.average().is_null());
     optimizer.StartAverage();
   });

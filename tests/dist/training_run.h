@@ -100,7 +100,13 @@ inline std::vector<int> Alone(int ranks) {
 // The leaf is this gradient, from the host's memory.
 inline void AddLeaf(GradientReducer& reducer, kernels::Backend& backend, int64_t leaf,
                     absl::Span<const float> gradient, absl::Span<const double> scalars) {
-  backend.CopyToDevice(gradient.data(), reducer.LeafBuffer(), gradient.size() * sizeof(float), {});
+  const std::vector<GradientReducer::Place> places = reducer.LeafPlaces();
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    const auto window = gradient.subspan(place->range.begin, place->range.size());
+    reducer.BeginWindow(place->range.begin);
+    backend.CopyToDevice(window.data(), place->data, window.size() * sizeof(float), {});
+    reducer.GradientReady(place->range.begin);
+  }
   reducer.CommitLeaf(leaf, scalars);
 }
 
@@ -112,32 +118,33 @@ struct Reduced {
 };
 
 // `rounds` steps with the same leaves through one reducer, on ranks that are on these nodes; the
-// result of the last. Each leaf brings the first `num_scalars` of its two scalars.
+// result of the last. Each leaf brings the first `num_scalars` of its two scalars. `options`
+// without sizes, which are those of the arguments.
 inline Reduced Reduce(const std::vector<std::vector<float>>& leaves, const std::vector<int>& nodes,
-                      int num_scalars, Reduction mode = Reduction::kTree, int rounds = 1) {
+                      int num_scalars, int rounds = 1, GradientReducerOptions options = {}) {
   const auto size = static_cast<int64_t>(leaves[0].size());
   const int ranks = static_cast<int>(nodes.size());
   Reduced reduced{std::vector<float>(size), std::vector<std::vector<double>>(ranks),
                   std::vector<int64_t>(ranks)};
+  options.num_elements = size;
+  options.num_leaves = static_cast<int64_t>(leaves.size());
+  options.num_scalars = num_scalars;
   const auto run = [&](Communicator& comm) {
     comm.set_nodes(RankGroups(nodes));
     const auto backend = kernels::MakeReferenceBackend();
-    const GradientReducerOptions options{size, static_cast<int64_t>(leaves.size()), num_scalars,
-                                         mode};
     const auto reducer = GradientReducer::Create(comm, *backend, options).value();
     std::vector<double>& scalars = reduced.scalars_of_rank[comm.rank()];
     scalars.resize(num_scalars);
     const Range owned = reducer->owned();
     const int64_t sent_before = comm.bytes_sent();
     for (int round = 0; round < rounds; ++round) {
-      const Range mine = reducer->leaves();
-      for (int64_t leaf = mine.begin; leaf < mine.end; ++leaf) {
+      for (const int64_t leaf : reducer->leaves()) {
         const std::vector<double> of_leaf = LeafScalars(leaf);
         AddLeaf(*reducer, *backend, leaf, leaves[leaf],
                 absl::MakeConstSpan(of_leaf).first(num_scalars));
       }
-      reducer->ReduceScatter(TensorView(reduced.gradient.data() + owned.begin, {owned.size()}),
-                             absl::MakeSpan(scalars));
+      const TensorView sum = reducer->ReduceScatter(absl::MakeSpan(scalars));
+      std::copy_n(sum.data<float>(), owned.size(), reduced.gradient.begin() + owned.begin);
     }
     reduced.bytes_of_rank[comm.rank()] = comm.bytes_sent() - sent_before;
   };
@@ -213,6 +220,27 @@ void WriteLeafGradient(int64_t step, int64_t leaf, absl::Span<const Weight> weig
   }
 }
 
+// Compute weights of all parameters, whole unless `options` say otherwise.
+inline std::unique_ptr<WeightWindows> MakeWeights(Communicator& comm, kernels::Backend& backend,
+                                                  int64_t size, DType dtype = DType::kFloat32,
+                                                  WeightWindowsOptions options = {}) {
+  options.num_elements = size;
+  options.dtype = dtype;
+  return WeightWindows::Create(comm, backend, options).value();
+}
+
+// Elements of weights that may come in windows.
+template <typename Weight>
+std::vector<Weight> ReadWeights(kernels::Backend& backend, WeightWindows& weights) {
+  std::vector<Weight> all;
+  for (size_t window = 0; window < weights.windows().size(); ++window) {
+    weights.Begin(window);
+    const std::vector<Weight> part = ToHost<Weight>(backend, weights.windows()[window].data);
+    all.insert(all.end(), part.begin(), part.end());
+  }
+  return all;
+}
+
 // All of whose parameters decay, from zeros.
 inline std::unique_ptr<ShardedOptimizer> PlainOptimizer(Communicator& comm,
                                                         kernels::Backend& backend, int64_t size,
@@ -240,8 +268,8 @@ inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
 // the optimizer keeps an average.
 template <typename Weight>
 uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptimizer& optimizer,
-                     ConstTensorView weights) {
-  const std::vector<Weight> values = ToHost<Weight>(backend, weights);
+                     WeightWindows& weights) {
+  const std::vector<Weight> values = ReadWeights<Weight>(backend, weights);
   uint64_t digest = Digest(BytesOf(absl::MakeConstSpan(values)));
   for (const TensorView state : {optimizer.master(), optimizer.first_moment(),
                                  optimizer.second_moment(), optimizer.average()}) {
@@ -255,39 +283,42 @@ uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptim
 // The state's digest after kRunSteps steps.
 template <typename Weight>
 uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
-                   DeviceTransport* transport = nullptr) {
+                   DeviceTransport* transport = nullptr, int64_t leaves_per_exchange = 0,
+                   WeightSharding sharding = WeightSharding::kNone) {
   OptimizerConfig config;
   config.bias_correction = true;
   config.max_grad_norm = 50.0;  // the first norms are larger
   config.ema_decay = 0.3;       // reached by the third step
   GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
   options.transport = transport;
+  options.leaves_per_exchange = leaves_per_exchange;
+  options.window_begins = {0, 1003, 20001, 33333, 50001};
+  options.min_slice_elements = 100;
+  options.bucket_bytes = 40'000;
   const auto reducer = GradientReducer::Create(comm, backend, options).value();
   const auto optimizer = StartOptimizer(comm, backend, config, transport);
-  const Range owned = optimizer->owned();
-  // With room, as in training.
-  const DeviceArray<Weight> memory(backend, optimizer->partition().padded_elements());
-  const TensorView weights = memory.view().Slice(0, {kRunElements});
-  optimizer->GatherWeights(memory.view());
+  const auto weights = MakeWeights(comm, backend, kRunElements, DTypeOf<Weight>(),
+                                   {.window_begins = {0, 1003, 20001, 20001, 33333, 50001},
+                                    .sharding = sharding,
+                                    .transport = transport});
+  weights->Set(optimizer->master());
   optimizer->StartAverage();
 
-  DeviceArray<float> gradient(backend, owned.size());
   std::vector<float> leaf_gradient(kRunElements);
   double target_weight = 0;
   for (int64_t step = 0; step < kRunSteps; ++step) {
-    const Range leaves = reducer->leaves();
-    const std::vector<Weight> now = ToHost<Weight>(backend, weights);
-    for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+    const std::vector<Weight> now = ReadWeights<Weight>(backend, *weights);
+    for (const int64_t leaf : reducer->leaves()) {
       WriteLeafGradient(step, leaf, absl::MakeConstSpan(now), absl::MakeSpan(leaf_gradient));
       AddLeaf(*reducer, backend, leaf, leaf_gradient, {static_cast<double>(1 + leaf % 3)});
     }
-    reducer->ReduceScatter(gradient.view(), absl::MakeSpan(&target_weight, 1));
-    optimizer->Step(gradient.view(), {0.01 * (step + 1), 1.0 / target_weight}, memory.view());
+    const TensorView gradient = reducer->ReduceScatter(absl::MakeSpan(&target_weight, 1));
+    optimizer->Step(gradient, {0.01 * (step + 1), 1.0 / target_weight}, *weights);
     const UpdateOutcome result = optimizer->AwaitOutcome();
     EXPECT_FALSE(result.skipped);
     EXPECT_LT(result.clip_factor, 1.0);
   }
-  return StateDigest<Weight>(comm, backend, *optimizer, weights);
+  return StateDigest<Weight>(comm, backend, *optimizer, *weights);
 }
 
 template <typename Weight>

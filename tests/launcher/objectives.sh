@@ -123,10 +123,20 @@ complete() {
 }
 
 has_committed_or_ended() { has_commit "$1" || ! kill -0 "$2" 2>/dev/null; }
+# draw RANKS: sets $drawn to settings of memory and traffic that must not change a bit; each start
+# has others.
+draw() {
+  local each=(0 1 2) shard=(none node all) again=(none elementwise layer)
+  drawn=(--set "dist.leaves_per_exchange=${each[RANDOM % 3]}" --set "dist.shard_weights=${shard[RANDOM % 3]}"
+    --set "train.recompute=${again[RANDOM % 3]}")
+  echo "$1 ranks: ${drawn[*]}" >>"$name/settings"
+}
+
 # Kills the run with all that belongs to it once a checkpoint is there. Fails if it ended before.
 kill_on_the_way() {
   rm -rf "$name/killed"
-  "${command[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
+  draw 2
+  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
   local job=$! ended=0
   await has_committed_or_ended "$name/killed" $job
   kill -0 $job 2>/dev/null || ended=1
@@ -145,9 +155,10 @@ trains() {
   # directory.
   for attempt in 1 2 3 4 5; do kill_on_the_way && break; done
   [ $? -eq 0 ] || fail "the run ended five times before it could be killed"
-  "${command[@]}" --run-dir "$work/$name/killed" --ranks 3 --resume required >>"$name/log" 2>&1 || fail "resuming: exit status $?"
+  draw 3
+  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" --ranks 3 --resume required >>"$name/log" 2>&1 || fail "resuming: exit status $?"
   grep -q "3 ranks.*resuming after step" "$name/log" || fail "it did not resume"
-  [ "$(digest "$name/killed")" = "$(digest "$name/run")" ] || fail "the run that changed ranks ends in another state"
+  [ "$(digest "$name/killed")" = "$(digest "$name/run")" ] || fail "the run that changed ranks ends in another state, with $(tail -n 2 "$name/settings")"
   [ "$(losses "$name/killed")" = "$(losses "$name/run")" ] || fail "the run that changed ranks has other losses"
   exported "$name/run/config.toml"
   "$anyorder" eval --run-dir "$name/run" --data "$held_out" --batches 0 --json >"$name/eval" 2>"$name/log" || fail "eval: exit status $?"

@@ -112,8 +112,9 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
   args.batch = &batch;
   const Shape flat{layout().num_elements()};
   const std::vector<BFloat16> rounded = Rounded(weights);
-  args.weights = rounded.empty() ? ConstTensorView(weights.data(), flat)
-                                 : ConstTensorView(rounded.data(), flat);
+  const ConstTensorView values = rounded.empty() ? ConstTensorView(weights.data(), flat)
+                                                 : ConstTensorView(rounded.data(), flat);
+  args.weights = values;
   args.training = with_gradients;
   if (shape_.memory_rows > 0) {
     ANYORDER_CHECK(static_cast<int64_t>(memory.size()) == rings * memory_size)
@@ -126,9 +127,9 @@ StepTrace TracedNetwork::Run(const Batch& batch, const std::vector<float>& weigh
   }
   if (with_gradients) {
     trace.gradients.resize(weights.size());
-    args.gradients = TensorView(trace.gradients.data(), args.weights.shape());
+    args.gradients = TensorView(trace.gradients.data(), flat);
   }
-  backend_->Expect(layout(), args.weights, has_levels() ? config_.num_layers : 0);
+  backend_->Expect(layout(), values, has_levels() ? config_.num_layers : 0);
   trace.next_sentence_loss = SumNamed("nsp_loss", transformer_->Run(args, {}).sums).sum;
   for (int64_t ring = 0; ring < rings; ++ring) {
     const auto end = slots.begin() + (ring + 1) * ring_size;

@@ -128,27 +128,6 @@ class FakeNccl final : public dist::NcclLibrary {
     }
     return dist::kNcclSuccess;
   }
-  // The root adds from the last rank to the first: an order that nobody may rely on.
-  int ReduceSum(const float* from, float* to, int64_t count, int root, dist::NcclComm,
-                StreamView stream) override {
-    const int64_t bytes = count * static_cast<int64_t>(sizeof(float));
-    if (rank_ != root) return Send(from, bytes, root, nullptr, stream);
-    Add(receives_, stream, [this, mine = Open(from, bytes), sum = Open(to, bytes), count, bytes] {
-      std::vector<float> total(count);
-      std::vector<float> theirs(count);
-      for (int peer = num_ranks_ - 1; peer >= 0; --peer) {
-        auto* const values = reinterpret_cast<char*>(theirs.data());
-        if (peer == rank_) {
-          std::memcpy(values, mine, bytes);
-        } else {
-          Take(peer, values, bytes);
-        }
-        for (int64_t i = 0; i < count; ++i) total[i] += theirs[i];
-      }
-      std::memcpy(sum, total.data(), bytes);
-    });
-    return dist::kNcclSuccess;
-  }
   std::string ErrorText(int result, dist::NcclComm) override {
     return absl::StrCat("fake error ", result);
   }

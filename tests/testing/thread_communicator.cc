@@ -77,20 +77,6 @@ class ThreadCommunicator final : public dist::Communicator {
   }
 
   // In the order of ranks.
-  void DoReduceScatterAnyOrder(absl::Span<const float> mine, absl::Span<const int64_t> offsets,
-                               absl::Span<float> owned) override {
-    for (int peer = 0; peer < world_size(); ++peer) {
-      const auto theirs = mine.subspan(offsets[peer], offsets[peer + 1] - offsets[peer]);
-      Send(peer, dist::BytesOf(theirs));
-    }
-    std::vector<float> theirs(owned.size());
-    for (int peer = 0; peer < world_size(); ++peer) {
-      Receive(peer, dist::MutableBytesOf(absl::MakeSpan(theirs)));
-      for (size_t i = 0; i < owned.size(); ++i)
-        owned[i] = peer == 0 ? theirs[i] : owned[i] + theirs[i];
-    }
-  }
-
   std::vector<Mailbox>& mailboxes_;
   const ThreadRanksOptions& options_;
 };

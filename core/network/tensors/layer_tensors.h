@@ -3,6 +3,9 @@
 
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "core/base/tensor.h"
@@ -109,12 +112,48 @@ struct NetworkTensors {
 using NetworkWeights = NetworkTensors<ConstTensorView>;
 using NetworkGradients = NetworkTensors<TensorView>;
 
+// A flat space in pieces, each of which holds whole parameters; weights are one piece, gradients
+// may be several.
+template <typename View>
+class FlatSpace {
+ public:
+  FlatSpace() = default;
+  // NOLINTNEXTLINE(google-explicit-constructor): a view of all of it is a space.
+  FlatSpace(View whole) { Add(0, whole); }
+  FlatSpace(TensorView whole) requires(!std::is_same_v<View, TensorView>) { Add(0, whole); }
+  // The piece that begins at element `begin`. Pieces come from left to right, without gaps.
+  void Add(int64_t begin, View piece) {
+    if (!piece.is_null()) pieces_.push_back({begin, piece});
+  }
+
+  bool is_null() const { return pieces_.empty(); }
+  DType dtype() const { return pieces_.front().view.dtype(); }
+  int64_t num_elements() const {
+    return is_null() ? 0 : pieces_.back().begin + pieces_.back().view.num_elements();
+  }
+  // The elements from `offset` on, as a matrix. REQUIRES: it lies in one piece.
+  View Slice(int64_t offset, const Shape& shape) const {
+    auto piece =
+        std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                         [](int64_t element, const Piece& right) { return element < right.begin; });
+    --piece;
+    return piece->view.Slice(offset - piece->begin, shape);
+  }
+
+ private:
+  struct Piece {
+    int64_t begin;
+    View view;
+  };
+  std::vector<Piece> pieces_;
+};
+
 // Where parameters lie: what is trained ([ParameterLayout::num_elements()]) and, with adapters,
 // what is not ([FrozenLayout::num_elements()]).
 template <typename View>
 struct FlatSpaces {
-  View trained;
-  View frozen;
+  FlatSpace<View> trained;
+  FlatSpace<View> frozen;
 };
 
 // Points `tensors` into the flat spaces. Allocates only the first time. Gradients of frozen

@@ -19,7 +19,7 @@ struct Places {
     constexpr bool kIsGradient = std::is_same_v<View, TensorView>;
     if (kIsGradient && parameter.is_frozen && !parameter.always_written) return View();
     int64_t& offset = parameter.is_frozen ? frozen : trained;
-    const View& space = parameter.is_frozen ? flat.frozen : flat.trained;
+    const FlatSpace<View>& space = parameter.is_frozen ? flat.frozen : flat.trained;
     const View place = space.Slice(offset, parameter.matrix);
     offset += parameter.shape.num_elements();
     return place;
@@ -59,16 +59,19 @@ void Bind(const NetworkShape& shape, const FlatSpaces<View>& flat, NetworkTensor
 ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
   struct NoView {};
   NetworkTensors<NoView> none;
-  const auto add = [this](const NoView*, const WalkedParameter& parameter) {
+  const int64_t num_layers = config.num_layers;
+  const auto add = [this, num_layers](const NoView*, const WalkedParameter& parameter) {
     const ParameterInit init = parameter.init;
     const bool decays = init != ParameterInit::kZeros && init != ParameterInit::kGains;
     int64_t& offset = parameter.is_frozen ? num_frozen_elements_ : num_elements_;
+    EnterWindow(parameter.window(num_layers));
     (parameter.is_frozen ? frozen_ : parameters_)
         .push_back(
             {parameter.name(), parameter.shape, offset, init, decays, parameter.layers_above});
     offset += parameter.shape.num_elements();
   };
   ParameterWalk(config, vocab_size, none, add);
+  EnterWindow(num_layers + 1);
   by_name_.resize(parameters_.size());
   std::iota(by_name_.begin(), by_name_.end(), size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),

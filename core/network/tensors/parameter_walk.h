@@ -16,6 +16,11 @@ namespace anyorder {
 
 struct WalkedParameter {
   std::string name() const { return absl::StrCat(layer, stem, end); }
+  // Its number in ParameterLayout::windows().
+  int64_t window(int64_t num_layers) const {
+    const bool is_head = layer.empty() && layers_above == 0;
+    return is_head ? num_layers + 1 : num_layers - layers_above;
+  }
 
   absl::string_view layer, stem, end;
   Shape shape;

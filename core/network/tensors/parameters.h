@@ -63,6 +63,11 @@ class ParameterLayout {
   // The parameters of the second space.
   const std::vector<ParameterInfo>& frozen() const { return frozen_; }
   int64_t num_frozen_elements() const { return num_frozen_elements_; }
+  // Where the windows begin in which the network computes gradients, from the last to the first:
+  // input and what layers share, each layer, heads. Some may be empty.
+  const std::vector<int64_t>& windows() const { return windows_; }
+  // The same of the second space.
+  const std::vector<int64_t>& frozen_windows() const { return frozen_windows_; }
   bool Contains(absl::string_view name) const;
   // REQUIRES: the name exists.
   const ParameterInfo& Find(absl::string_view name) const;
@@ -71,10 +76,18 @@ class ParameterLayout {
   static int64_t NumComparedNames();
 
  private:
+  // The next elements are the first of windows up to `window`.
+  void EnterWindow(int64_t window) {
+    while (static_cast<int64_t>(windows_.size()) <= window) {
+      windows_.push_back(num_elements_);
+      frozen_windows_.push_back(num_frozen_elements_);
+    }
+  }
   // Null: there is none.
   const ParameterInfo* Search(absl::string_view name) const;
 
   std::vector<ParameterInfo> parameters_;
+  std::vector<int64_t> windows_, frozen_windows_;
   std::vector<size_t> by_name_;  // indices of parameters_, by name
   int64_t num_elements_ = 0;
   std::vector<ParameterInfo> frozen_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -51,7 +52,9 @@ Evaluator::Evaluator(const RunConfig& config, const EvaluatorOptions& options)
       options_(options),
       micro_batch_size_(std::gcd(options.lanes, config.train.micro_batch_size)) {
   // Unlike in training, there may be fewer microbatches than ranks: then some have nothing to do.
-  leaves_ = dist::EvenPart(options.lanes / micro_batch_size_, options.world_size, options.rank);
+  const int64_t leaves = options.lanes / micro_batch_size_;
+  leaves_ = dist::EvenPart(leaves, options.world_size, options.rank);
+  most_leaves_ = (leaves + options.world_size - 1) / options.world_size;
   lanes_ = {leaves_.begin * micro_batch_size_, leaves_.end * micro_batch_size_};
 }
 
@@ -98,6 +101,7 @@ absl::Status Evaluator::PlanWhole(const data::Dataset& text) {
   const int64_t lanes = windows_->lanes().lanes();
   micro_batch_size_ = std::min(lanes, config_.train.micro_batch_size);
   leaves_ = {0, (lanes + micro_batch_size_ - 1) / micro_batch_size_};
+  most_leaves_ = leaves_.end;
   lanes_ = {0, leaves_.end * micro_batch_size_};
   scored_batches_ = windows_->lanes().num_batches();
   planned_windows_ = windows_->lanes().windows();
@@ -225,16 +229,21 @@ bool Evaluator::IsScored(int64_t lane) const {
          (num_examples_ == 0 || next_batch_ * options_.lanes + lane < num_examples_);
 }
 
-absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen) {
+absl::Status Evaluator::RunBatch(const StepArgs& weights) {
   ANYORDER_CHECK(next_batch_ < num_batches()) << next_batch_ << " batches are done";
-  if (leaves_.size() == 0) {
-    ++next_batch_;
-    return absl::OkStatus();
-  }
+  const absl::Status status = leaves_.size() > 0 ? ComputeBatch(weights) : absl::OkStatus();
+  const int64_t computed = status.ok() ? leaves_.size() : 0;
+  for (int64_t index = computed; index < most_leaves_; ++index) transformer_->Skip(weights);
+  ++next_batch_;
+  return status;
+}
+
+absl::Status Evaluator::ComputeBatch(const StepArgs& weights) {
   if (loader_ == nullptr) {
+    std::vector<int64_t> leaves(static_cast<size_t>(leaves_.size()));
+    std::iota(leaves.begin(), leaves.end(), leaves_.begin);
     loader_ = std::make_unique<data::BatchLoader>(
-        *sampler_, *objective_,
-        data::LoaderOptions{leaves_.begin, leaves_.end, micro_batch_size_, 0, 1});
+        *sampler_, *objective_, data::LoaderOptions{std::move(leaves), micro_batch_size_, 0, 1});
   }
   ASSIGN_OR_RETURN(data::StepBatches batches, loader_->Next());
   const bool has_parts = objective_->has_reuse_part();
@@ -245,11 +254,10 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen
       if (windows_->StartsAnew(lane, next_batch_)) memory_.Clear(lane);
       windows_->KeepCounted(lane, next_batch_, b, batch);
     }
-    const StepArgs args{.batch = &batch,
-                        .weights = weights,
-                        .frozen = frozen,
-                        .memory = memory_.View(index * micro_batch_size_, micro_batch_size_),
-                        .training = false};
+    StepArgs args = weights;
+    args.training = false;
+    args.batch = &batch;
+    args.memory = memory_.View(index * micro_batch_size_, micro_batch_size_);
     const StepResult result = transformer_->Run(args, {});
     if (next_batch_ >= warmup_batches_) Add(result.sums, sums_[static_cast<size_t>(index)]);
     for (int64_t b = 0; b < micro_batch_size_; ++b) {
@@ -264,7 +272,6 @@ absl::Status Evaluator::RunBatch(ConstTensorView weights, ConstTensorView frozen
     }
   }
   memory_.Advance();
-  ++next_batch_;
   return absl::OkStatus();
 }
 
@@ -343,12 +350,11 @@ absl::Status PeriodicEvaluator::OpenLocal(const data::DatasetIndex& training, Tr
   return absl::OkStatus();
 }
 
-PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(ConstTensorView weights,
-                                                       ConstTensorView frozen) {
+PeriodicEvaluator::Outcome PeriodicEvaluator::Evaluate(const StepArgs& weights) {
   const absl::Time started = MonotonicNow();
   evaluator_->Restart();
   for (int64_t batch = 0; batch < evaluator_->num_batches(); ++batch) {
-    const absl::Status mine = evaluator_->RunBatch(weights, frozen);
+    const absl::Status mine = evaluator_->RunBatch(weights);
     std::array<int64_t, 2> any{StopSignal() != 0 ? 1 : 0, mine.ok() ? 0 : 1};
     communicator_.AllReduceMax(absl::MakeSpan(any));
     if (any[1] != 0) {

@@ -72,9 +72,10 @@ class Evaluator {
 
   // Forgets all sums and states and goes to the first batch.
   void Restart();
-  // Computes the next batch of this process's lanes with `weights` (StepArgs). REQUIRES: called
+  // Computes the next batch of this process's lanes with the weights of `weights`, and calls its
+  // layer_begins as often as all processes do, whatever becomes of it. REQUIRES: called
   // num_batches() times at most.
-  absl::Status RunBatch(ConstTensorView weights, ConstTensorView frozen = {});
+  absl::Status RunBatch(const StepArgs& weights);
 
   int64_t warmup_batches() const { return warmup_batches_; }
   int64_t scored_batches() const { return scored_batches_; }
@@ -101,6 +102,7 @@ class Evaluator {
   absl::Status Plan(const data::Dataset& text);
   absl::Status PlanWhole(const data::Dataset& text);
   Coverage CoverageOf(int64_t windows) const;
+  absl::Status ComputeBatch(const StepArgs& weights);
   // Whether the batch that comes next is scored in this lane of all.
   bool IsScored(int64_t lane) const;
   absl::Status CheckMetric(const data::Dataset& text) const;
@@ -108,7 +110,8 @@ class Evaluator {
   const RunConfig& config_;
   EvaluatorOptions options_;
   int64_t micro_batch_size_;
-  dist::Range leaves_;  // microbatches of this process
+  dist::Range leaves_;       // microbatches of this process
+  int64_t most_leaves_ = 0;  // of any process
   dist::Range lanes_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<data::Sampler> sampler_;
@@ -171,7 +174,7 @@ class PeriodicEvaluator {
   // Collective. No metrics if a rank got a stop signal meanwhile: the evaluation is given up within
   // a batch. None either if the text cannot be read, which is said once; training does not depend
   // on it, so the run goes on without evaluations.
-  Outcome Evaluate(ConstTensorView weights, ConstTensorView frozen);
+  Outcome Evaluate(const StepArgs& weights);
 
  private:
   PeriodicEvaluator(const RunConfig& config, dist::Communicator& communicator)

@@ -7,10 +7,12 @@
 
 #include "core/base/counted.h"
 #include "core/base/status.h"
-#include "core/network/tensors/host_copy.h"
+#include "kernels/adamw.h"
 
 namespace anyorder {
 namespace {
+
+using kernels::NormControl;
 
 void AddLanes(std::vector<dist::Range>& ranges, dist::Range lanes) {
   if (!ranges.empty() && ranges.back().end == lanes.begin) {
@@ -32,16 +34,20 @@ void Describe(const char* what, const std::vector<dist::Range>& ranges, std::str
 
 absl::StatusOr<std::unique_ptr<NonfiniteFinder>> NonfiniteFinder::Create(kernels::Backend& backend,
                                                                          int64_t num_elements,
+                                                                         int64_t num_windows,
                                                                          int64_t micro_batch_size,
-                                                                         dist::Range leaves) {
-  std::unique_ptr<NonfiniteFinder> finder(
-      new NonfiniteFinder(backend, num_elements, micro_batch_size, leaves));
-  const int64_t blocks =
-      (num_elements + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
+                                                                         int64_t num_leaves) {
+  std::unique_ptr<NonfiniteFinder> finder(new NonfiniteFinder(backend, micro_batch_size));
+  // Each window has blocks of its own, the last of them short.
+  const int64_t blocks = num_elements / kernels::kNormBlockElements + num_windows;
   ASSIGN_OR_RETURN(finder->memory_of_sums_,
-                   backend.Allocate(leaves.size() * blocks * static_cast<int64_t>(sizeof(double))));
-  finder->block_sums_ =
-      TensorView(static_cast<double*>(finder->memory_of_sums_->data()), {leaves.size(), blocks});
+                   backend.Allocate(blocks * static_cast<int64_t>(sizeof(double))));
+  finder->block_sums_ = TensorView(static_cast<double*>(finder->memory_of_sums_->data()), {blocks});
+  ASSIGN_OR_RETURN(finder->norms_,
+                   backend.Allocate(num_leaves * static_cast<int64_t>(sizeof(NormControl))));
+  backend.FillZero(
+      TensorView(finder->norms_->data(), DType::kUint8, {finder->norms_->size_bytes()}),
+      StreamView{});
   return finder;
 }
 
@@ -49,30 +55,39 @@ void NonfiniteFinder::Clear() {
   loss_.clear();
   examined_.clear();
   memory_.clear();
+  num_sums_ = 0;
 }
 
-void NonfiniteFinder::Examine(int64_t leaf, double loss, const float* gradient) {
+void NonfiniteFinder::ExamineWindow(ConstTensorView window) {
+  const int64_t blocks =
+      (window.num_elements() + kernels::kNormBlockElements - 1) / kernels::kNormBlockElements;
+  backend_.SumOfSquares(window, block_sums_.Slice(num_sums_, {blocks}), StreamView{});
+  num_sums_ += blocks;
+}
+
+void NonfiniteFinder::EndLeaf(int64_t leaf, double loss) {
   if (!std::isfinite(loss))
     AddLanes(loss_, {leaf * micro_batch_size_, (leaf + 1) * micro_batch_size_});
-  const int64_t blocks = block_sums_.dim(1);
-  backend_.SumOfSquares(ConstTensorView(gradient, {num_elements_}),
-                        block_sums_.Slice((leaf - first_leaf_) * blocks, {blocks}), StreamView{});
+  kernels::ComputeGradientClipArgs args;
+  args.sums = block_sums_.Slice(0, {num_sums_});
+  args.control = static_cast<NormControl*>(norms_->data()) + examined_.size();
+  backend_.ComputeGradientClip(args, StreamView{});
   examined_.push_back(leaf);
+  num_sums_ = 0;
 }
 
 std::vector<dist::Range> NonfiniteFinder::GradientLanes() {
   std::vector<dist::Range> found;
-  if (examined_.empty()) return found;
-  HostCopy sums;
-  sums.Fetch(block_sums_, backend_, StreamView{});
+  std::vector<NormControl> norms(examined_.size());
+  if (norms.empty()) return found;
+  backend_.CopyToHost(norms_->data(), norms.data(),
+                      static_cast<int64_t>(norms.size() * sizeof(NormControl)), StreamView{});
   backend_.Synchronize(StreamView{});
-  const int64_t blocks = block_sums_.dim(1);
-  for (const int64_t leaf : examined_) {
-    const double* const own = sums.view().data<double>() + (leaf - first_leaf_) * blocks;
-    // Squares of floats do not overflow a double, so that a sum is finite exactly if all its
-    // elements are.
-    if (std::all_of(own, own + blocks, [](double sum) { return std::isfinite(sum); })) continue;
-    AddLanes(found, {leaf * micro_batch_size_, (leaf + 1) * micro_batch_size_});
+  for (size_t i = 0; i < norms.size(); ++i) {
+    // Squares of floats do not overflow a double, so that a norm is finite exactly if all elements
+    // are.
+    if (std::isfinite(norms[i].norm)) continue;
+    AddLanes(found, {examined_[i] * micro_batch_size_, (examined_[i] + 1) * micro_batch_size_});
   }
   return found;
 }

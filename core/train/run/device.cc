@@ -65,7 +65,7 @@ absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicato
 absl::Status WithWhatFits(const absl::Status& status, const RunConfig& config,
                           const std::function<bool(const RunConfig& candidate)>& fits) {
   if (!absl::IsResourceExhausted(status)) return status;
-  std::string advice = RecomputeThatFits(config, fits);
+  std::string advice = SettingsThatFit(config, fits);
   if (!advice.empty()) advice = absl::StrCat("; ", advice, ", which fits and changes no bit");
   const std::vector<int64_t> sizes = Halves(config.train.micro_batch_size);
   for (const int64_t lanes : sizes) {

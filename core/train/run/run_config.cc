@@ -16,6 +16,7 @@
 #include "core/objective/finetuning.h"
 #include "core/objective/objective.h"
 #include "core/train/run/field_text.h"
+#include "dist/parameter_partition.h"
 
 namespace anyorder {
 namespace {
@@ -222,6 +223,10 @@ FaultList RunConfig::Validate() const {
   CheckBounds("objective", objective, faults);
   CheckBounds("train", train, faults);
   CheckBounds("dist", dist, faults);
+  faults.Require(dist.leaves_per_exchange <= 1 ||
+                     std::has_single_bit(static_cast<uint64_t>(dist.leaves_per_exchange)),
+                 absl::StrCat("dist.leaves_per_exchange is ", dist.leaves_per_exchange,
+                              " but must be 0 or a power of two"));
   CheckHealth(health, faults);
   CheckBounds("checkpoint", checkpoint, faults);
   CheckBounds("eval", eval, faults);
@@ -239,7 +244,10 @@ FaultList RunConfig::Validate() const {
 }
 
 absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
-  if (ranks >= 1 && ranks <= train.num_microbatches()) return absl::OkStatus();
+  if (ranks >= 1 && ranks <= train.num_microbatches()) {
+    return dist::LeafSchedule::Check(train.num_microbatches(), static_cast<int>(ranks),
+                                     dist.leaves_per_exchange);
+  }
   return InvalidArgument(
       Counted(ranks, "rank"), " for ", Counted(train.num_microbatches(), "microbatch", "es"),
       " a step (train.global_batch_size / train.micro_batch_size); use ",
@@ -337,17 +345,25 @@ std::string BatchThatFits(const RunConfig& config, int64_t ranks,
   return "";
 }
 
-std::string RecomputeThatFits(const RunConfig& config,
-                              absl::FunctionRef<bool(const RunConfig& candidate)> fits) {
+std::string SettingsThatFit(const RunConfig& config,
+                            absl::FunctionRef<bool(const RunConfig& candidate)> fits) {
   RunConfig candidate = config;
   candidate.train.recompute_layers = 0;
+  std::vector<std::string> keys;
   for (const auto& [recompute, name] : kEnumNames<Recompute>) {
-    candidate.train.recompute = recompute;
     const bool is_more = config.train.recompute_layers > 0 ? recompute >= config.train.recompute
                                                            : recompute > config.train.recompute;
-    if (is_more && fits(candidate)) return absl::StrCat("set train.recompute = \"", name, "\"");
+    if (!is_more) continue;
+    candidate.train.recompute = recompute;
+    keys = {absl::StrCat("train.recompute = \"", name, "\"")};
+    if (fits(candidate)) return absl::StrCat("set ", keys[0]);
   }
-  return "";
+  candidate.dist.leaves_per_exchange = 1;
+  keys.push_back("dist.leaves_per_exchange = 1");
+  if (fits(candidate)) return absl::StrCat("set ", absl::StrJoin(keys, " and "));
+  candidate.dist.shard_weights = dist::WeightSharding::kAll;
+  keys.push_back("dist.shard_weights = \"all\"");
+  return fits(candidate) ? absl::StrCat("set ", absl::StrJoin(keys, " and ")) : "";
 }
 
 }  // namespace anyorder

@@ -7,6 +7,7 @@
 
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -24,8 +25,8 @@
 #include "core/optim/optimizer_config.h"
 #include "core/train/run/anomaly_policy.h"
 #include "data/dataset/dataset_index.h"
-#include "dist/gradient_reducer.h"
 #include "dist/nccl_transport.h"
+#include "dist/weight_windows.h"
 #include "kernels/backends/make_backend.h"
 
 namespace anyorder {
@@ -132,9 +133,16 @@ struct TrainConfig {
   }
 };
 
+// The order in which gradients are summed. There is one; earlier versions had the communication
+// library's own, too, and runs that were started with it go on in this one.
+enum class Reduction { kTree, kFast };
+constexpr auto SpellingsOf(Reduction) { return std::array{"tree", "fast"}; }
+
 // Section [dist].
 struct DistConfig {
-  dist::Reduction reduction = dist::Reduction::kTree;
+  Reduction reduction = Reduction::kTree;
+  int64_t leaves_per_exchange = 0;
+  dist::WeightSharding shard_weights = dist::WeightSharding::kNone;
   dist::TransportKind transport = dist::TransportKind::kAuto;
   int64_t bucket_mib = 32;
   int64_t hang_report_seconds = 60;
@@ -145,13 +153,23 @@ struct DistConfig {
     visit(
         "reduction", self.reduction,
         "Order in which gradients are summed: a fixed \"tree\", bitwise identical on any number of "
-        "ranks, or the communication library's own (\"fast\").");
+        "ranks. \"fast\", of earlier versions, means the same.");
+    visit("leaves_per_exchange", self.leaves_per_exchange,
+          "Microbatches, a power of two, whose gradients a rank sums before ranks exchange them: "
+          "fewer take less memory and more messages; 0: all of a rank.",
+          AtLeast(0, "microbatches"), Decides::kNothing);
+    visit("shard_weights", self.shard_weights,
+          "Who keeps a slice of each layer's weights and gathers the others' shortly before it is "
+          "computed: nobody, the ranks of a \"node\", or \"all\" ranks.",
+          Decides::kNothing);
     visit("transport", self.transport,
           "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "
           "GPU of its own, else MPI.",
           Decides::kNothing);
     visit("bucket_mib", self.bucket_mib,
-          "Gradient bucket that NCCL sends at a time, overlapped with the backward pass.",
+          "Part of the gradient that ranks exchange at a time; with NCCL overlapped with the "
+          "backward "
+          "pass.",
           Between(1, 4096, "MiB"), Decides::kNothing);
     visit(
         "hang_report_seconds", self.hang_report_seconds,
@@ -395,9 +413,9 @@ std::vector<int64_t> Halves(int64_t size);
 std::string BatchThatFits(const RunConfig& config, int64_t ranks,
                           absl::FunctionRef<bool(const RunConfig& candidate)> fits);
 
-// "set train.recompute = \"layer\"" for all layers, or the one that takes less time: the first more
-// than `config` has that `fits` says yes to. Empty if there is none.
-std::string RecomputeThatFits(const RunConfig& config,
-                              absl::FunctionRef<bool(const RunConfig& candidate)> fits);
+// "set train.recompute = \"layer\" and dist.leaves_per_exchange = 1": the first settings that take
+// less memory and more time, and change no bit, that `fits` says yes to. Empty if there are none.
+std::string SettingsThatFit(const RunConfig& config,
+                            absl::FunctionRef<bool(const RunConfig& candidate)> fits);
 
 }  // namespace anyorder

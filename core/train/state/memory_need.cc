@@ -15,6 +15,7 @@
 #include "core/network/tensors/network_shape.h"
 #include "core/network/tensors/parameters.h"
 #include "core/objective/objective.h"
+#include "dist/parameter_partition.h"
 
 namespace anyorder {
 namespace {
@@ -67,6 +68,49 @@ double RecurrenceBytes(const RunConfig& config, int64_t rows) {
          static_cast<double>(config.model.model_dim * SizeOf(ToDType(config.model.dtype)));
 }
 
+// Elements of a flat space's windows. Every layer's is as large.
+struct WindowElements {
+  double input = 0, layer = 0, heads = 0;
+};
+WindowElements WindowsOf(const RunConfig& config, int64_t vocab_size, bool is_frozen) {
+  ModelConfig model = config.TrainedModel();
+  model.num_layers = std::min<int64_t>(model.num_layers, 3);
+  const ParameterLayout layout(model, vocab_size);
+  const std::vector<int64_t>& begins = is_frozen ? layout.frozen_windows() : layout.windows();
+  const int64_t end = is_frozen ? layout.num_frozen_elements() : layout.num_elements();
+  const auto size = [](int64_t from, int64_t to) { return static_cast<double>(to - from); };
+  return {size(0, begins[1]), size(begins[1], begins[2]), size(begins.back(), end)};
+}
+
+// As dist::WeightWindows. How many ranks a node has is not known here: "node" counts as "none".
+double WeightElements(const RunConfig& config, int64_t vocab_size, double trained, double frozen,
+                      double ranks) {
+  if (config.dist.shard_weights != dist::WeightSharding::kAll || ranks == 1)
+    return trained + frozen;
+  const WindowElements windows = WindowsOf(config, vocab_size, /*is_frozen=*/frozen > 0);
+  const double whole = windows.input + windows.heads;
+  const double sharded = (frozen > 0 ? frozen : trained) - whole;
+  return (frozen > 0 ? trained : 0) + whole + 2 * windows.layer + sharded / ranks;
+}
+
+// As dist::GradientReducer, but for what arrives of a bucket.
+double GradientBytes(const RunConfig& config, int64_t vocab_size, double parameters,
+                     int64_t ranks) {
+  const dist::LeafSchedule schedule(config.train.num_microbatches(), static_cast<int>(ranks),
+                                    ranks == 1 ? 1 : config.dist.leaves_per_exchange);
+  constexpr double kGradient = 4;
+  if (ranks == 1)
+    return kGradient * parameters * std::bit_width(static_cast<uint64_t>(schedule.num_nodes()));
+  // Sums that wait between rounds, where ranks are a power of two; and the one at the end.
+  const int rounds = std::bit_width(static_cast<uint64_t>(schedule.num_rounds() - 1));
+  const double sums = std::max(1, rounds) + 1;
+  const WindowElements windows = WindowsOf(config, vocab_size, /*is_frozen=*/false);
+  // Heads take turns with layers.
+  const double waiting = schedule.level() * parameters + windows.input + windows.layer +
+                         std::max(windows.layer, windows.heads);
+  return kGradient * (waiting + sums * parameters / static_cast<double>(ranks));
+}
+
 bool Fits(const MemoryNeed& need, const MachineRoom& room) {
   const auto ranks = static_cast<double>(room.ranks);
   const bool shares_host = room.device_bytes == 0;
@@ -85,17 +129,13 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
   ANYORDER_CHECK_OK(objective.status());
   const double parameters = NumParameters(config, vocab_size);
   const double owned = parameters / static_cast<double>(ranks);
-  const int64_t leaves = (config.train.num_microbatches() + ranks - 1) / ranks;
-  // As NumTreeBuffers of leaves that begin at 0.
-  const int64_t buffers = config.dist.reduction == dist::Reduction::kTree
-                              ? std::bit_width(static_cast<uint64_t>(leaves))
-                              : std::min<int64_t>(2, leaves);
   const auto weight_bytes = static_cast<double>(SizeOf(ToDType(config.model.dtype)));
-  constexpr double kGradient = 4;
   MemoryNeed need;
   const double frozen = NumParameters(config, vocab_size, &ParameterLayout::num_frozen_elements);
-  need.state = weight_bytes * (parameters + frozen) + OptimizerBytes(config.optimizer) * owned;
-  need.gradients = kGradient * (static_cast<double>(buffers) * parameters + owned);
+  need.state = weight_bytes * WeightElements(config, vocab_size, parameters, frozen,
+                                             static_cast<double>(ranks)) +
+               OptimizerBytes(config.optimizer) * owned;
+  need.gradients = GradientBytes(config, vocab_size, parameters, ranks);
   need.recurrence =
       RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);
   need.activations = ActivationBytes(config, vocab_size, **objective);
@@ -117,7 +157,7 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
   const auto fits = [&](const RunConfig& candidate) {
     return Fits(ComputeMemoryNeed(candidate, vocab_size, ranks), room);
   };
-  std::vector<std::string> advice = {RecomputeThatFits(config, fits),
+  std::vector<std::string> advice = {SettingsThatFit(config, fits),
                                      BatchThatFits(config, ranks, fits)};
   std::erase(advice, "");
   return ResourceExhausted(

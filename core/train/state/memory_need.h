@@ -15,7 +15,7 @@ namespace anyorder {
 // who asks for them should be told how much it is.
 struct MemoryNeed {
   double state = 0;        // compute weights, master weights, moments and average
-  double gradients = 0;    // leaves of the reduction tree, and the owned sum
+  double gradients = 0;    // windows, sums that wait, and the owned one
   double recurrence = 0;   // rings of its lanes
   double activations = 0;  // of one microbatch
   double staging = 0;      // always the host's: its share of a checkpoint, twice

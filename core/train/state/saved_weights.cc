@@ -136,12 +136,19 @@ absl::StatusOr<SavedWeights> LoadWeights(const ckpt::Checkpoint& checkpoint,
   return weights;
 }
 
-absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend, TensorView frozen,
+absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend,
+                               dist::WeightWindows& frozen,
                                const std::function<absl::Status(int64_t elements)>& done) {
-  return LoadRounded(frozen, backend, [&](int64_t begin, int64_t end, float* out) -> absl::Status {
-    RETURN_IF_ERROR(done(end - begin));
-    return ReadTransferred(start.weights, start.frozen, begin, end, out);
-  });
+  for (const dist::WeightWindows::Window& window : frozen.windows()) {
+    const dist::Range part = window.is_whole ? window.range : window.slice_range;
+    const auto read = [&](int64_t begin, int64_t end, float* out) -> absl::Status {
+      RETURN_IF_ERROR(done(end - begin));
+      return ReadTransferred(start.weights, start.frozen, part.begin + begin, part.begin + end,
+                             out);
+    };
+    RETURN_IF_ERROR(LoadRounded(window.is_whole ? window.data : window.slice, backend, read));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckFitsConfig(const TrainMetadata& saved, const RunConfig& config) {

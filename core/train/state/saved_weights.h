@@ -20,6 +20,7 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
+#include "dist/weight_windows.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
@@ -84,10 +85,10 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
 absl::Status ReadTransferred(const WeightReader& weights, const TransferPlan& plan, int64_t begin,
                              int64_t end, float* master);
 
-// The weights beside which adapters are trained, in the run's activation dtype, to `frozen`
-// [ParameterLayout::num_frozen_elements()] in the backend's memory. `done` as in
-// TrainingState::Load.
-absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend, TensorView frozen,
+// The weights beside which adapters are trained, in the run's activation dtype, of which this rank
+// reads its part. `done` as in TrainingState::Load.
+absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend,
+                               dist::WeightWindows& frozen,
                                const std::function<absl::Status(int64_t elements)>& done);
 
 }  // namespace anyorder

@@ -37,28 +37,42 @@ std::vector<dist::DecaySegment> DecaySegmentsOf(const ParameterLayout& layout,
   return segments;
 }
 
+TrainingState::TrainingState(const RunConfig& config, const ParameterLayout& layout,
+                             const std::vector<int64_t>& leaves, kernels::Backend& backend)
+    : config_(config), layout_(layout), backend_(backend) {
+  const int64_t lanes = config.train.micro_batch_size;
+  for (const int64_t leaf : leaves) {
+    for (int64_t lane = leaf * lanes; lane < (leaf + 1) * lanes; ++lane) lanes_.push_back(lane);
+  }
+}
+
 absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
-    const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
+    const RunConfig& config, const ParameterLayout& layout, const std::vector<int64_t>& leaves,
     dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport* transport) {
-  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, lanes, backend));
+  std::unique_ptr<TrainingState> state(new TrainingState(config, layout, leaves, backend));
   ASSIGN_OR_RETURN(state->optimizer_,
                    dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
                                                   DecaySegmentsOf(layout, config.optimizer),
                                                   config.optimizer, transport));
-  const DType dtype = ToDType(config.model.dtype);
-  const int64_t padded = state->optimizer_->partition().padded_elements();
-  ASSIGN_OR_RETURN(state->storage_, backend.Allocate(padded * SizeOf(dtype)));
-  state->gathered_weights_ = TensorView(state->storage_->data(), dtype, {padded});
-  state->weights_ = state->gathered_weights_.Slice(0, {layout.num_elements()});
-  if (const int64_t frozen = layout.num_frozen_elements(); frozen > 0) {
-    ASSIGN_OR_RETURN(state->frozen_storage_, backend.Allocate(frozen * SizeOf(dtype)));
-    state->frozen_ = TensorView(state->frozen_storage_->data(), dtype, {frozen});
+  dist::WeightWindowsOptions weights{.num_elements = layout.num_elements(),
+                                     .dtype = ToDType(config.model.dtype),
+                                     .window_begins = layout.windows(),
+                                     .transport = transport};
+  // What few weights adapters have is whole.
+  const bool has_frozen = layout.num_frozen_elements() > 0;
+  if (!has_frozen) weights.sharding = config.dist.shard_weights;
+  ASSIGN_OR_RETURN(state->weights_, dist::WeightWindows::Create(communicator, backend, weights));
+  if (has_frozen) {
+    weights.num_elements = layout.num_frozen_elements();
+    weights.window_begins = layout.frozen_windows();
+    weights.sharding = config.dist.shard_weights;
+    ASSIGN_OR_RETURN(state->frozen_, dist::WeightWindows::Create(communicator, backend, weights));
   }
   // How far lanes advance, and so what a ring holds, is the objective's.
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   ASSIGN_OR_RETURN(state->memory_,
                    MemoryRing::Create(config.model, objective->Shape(config.train.micro_batch_size),
-                                      lanes.size(), backend));
+                                      static_cast<int64_t>(state->lanes_.size()), backend));
   return state;
 }
 
@@ -90,7 +104,7 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
       continue;
     }
     if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) {
-      for (int64_t lane = lanes_.begin; lane < lanes_.end; ++lane) EmptyMemory(lane);
+      memory_.Clear();
       continue;
     }
     if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {
@@ -113,12 +127,24 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
   return absl::OkStatus();
 }
 
-void TrainingState::GatherWeights() { optimizer_->GatherWeights(gathered_weights_); }
+void TrainingState::GatherWeights() { weights_->Set(optimizer_->master()); }
 
 void TrainingState::WithAverage(absl::FunctionRef<void()> use) {
-  optimizer_->GatherAverage(gathered_weights_);
+  weights_->Set(optimizer_->average());
   use();
   GatherWeights();
+}
+
+void TrainingState::BindWeights(StepArgs& args) {
+  for (const dist::WeightWindows::Window& window : weights_->windows())
+    args.weights.Add(window.range.begin, window.data);
+  if (frozen_ != nullptr) {
+    for (const dist::WeightWindows::Window& window : frozen_->windows())
+      args.frozen.Add(window.range.begin, window.data);
+  }
+  dist::WeightWindows& windows = frozen_ != nullptr ? *frozen_ : *weights_;
+  if (!windows.is_sharded()) return;
+  args.layer_begins = [&windows](int64_t layer) { windows.Begin(static_cast<size_t>(1 + layer)); };
 }
 
 std::vector<ckpt::TensorRange> TrainingState::Ranges() {
@@ -133,23 +159,27 @@ std::vector<ckpt::TensorRange> TrainingState::Ranges() {
   add_flat(kFirstMoment, optimizer_->first_moment());
   add_flat(kSecondMoment, optimizer_->second_moment());
   if (config_.optimizer.keeps_average()) add_flat(kAverageTensor, optimizer_->average());
-  if (const ModelConfig& model = config_.model; model.mem_len > 0) {
-    ranges.push_back(
-        {kMemory,
-         ToDType(model.dtype),
-         {config_.train.global_batch_size, model.num_layers, model.mem_len, model.model_dim},
-         lanes_.begin * lane_elements(),
-         lanes_.end * lane_elements()});
-    for (int64_t lane = 0; lane < lanes_.size(); ++lane) {
-      for (const TensorView& states : memory_.States(lane))
-        ranges.back().pieces.push_back({states.raw(), states.num_elements()});
-    }
-  }
+  if (config_.model.mem_len > 0) AddMemoryRanges(ranges);
   return ranges;
 }
 
-bool TrainingState::MemoryIsFinite(int64_t lane) const {
-  for (const TensorView& states : memory_.States(lane - lanes_.begin)) {
+// Neighbouring lanes are a range.
+void TrainingState::AddMemoryRanges(std::vector<ckpt::TensorRange>& ranges) {
+  const ModelConfig& model = config_.model;
+  const Shape shape{config_.train.global_batch_size, model.num_layers, model.mem_len,
+                    model.model_dim};
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    const int64_t begin = lanes_[i] * lane_elements();
+    if (i == 0 || lanes_[i] != lanes_[i - 1] + 1)
+      ranges.push_back({kMemory, ToDType(model.dtype), shape, begin, begin});
+    ranges.back().end += lane_elements();
+    for (const TensorView& states : memory_.States(static_cast<int64_t>(i)))
+      ranges.back().pieces.push_back({states.raw(), states.num_elements()});
+  }
+}
+
+bool TrainingState::MemoryIsFinite(int64_t index) const {
+  for (const TensorView& states : memory_.States(index)) {
     HostCopy copy;
     copy.Fetch(states, backend_, {});
     backend_.Synchronize({});
@@ -158,8 +188,6 @@ bool TrainingState::MemoryIsFinite(int64_t lane) const {
   }
   return true;
 }
-
-void TrainingState::EmptyMemory(int64_t lane) { memory_.Clear(lane - lanes_.begin); }
 
 absl::Status WriteInPieces(TensorView target, kernels::Backend& backend, const FillPiece& fill,
                            bool keeps) {

@@ -22,20 +22,23 @@
 #include "core/base/tensor.h"
 #include "core/network/tensors/memory_ring.h"
 #include "core/network/tensors/parameters.h"
+#include "core/network/tensors/step.h"
 #include "core/train/run/run_config.h"
 #include "dist/communicator.h"
 #include "dist/parameter_partition.h"
 #include "dist/sharded_optimizer.h"
+#include "dist/weight_windows.h"
 #include "kernels/backend.h"
 
 namespace anyorder {
 
 class TrainingState {
  public:
-  // Allocates; nothing is initialised but memory, which is zero. `lanes`: this rank's rows of the
-  // global batch. `transport` moves the weights; null: the communicator does.
+  // Allocates; nothing is initialised but memory, which is zero. `leaves`: this rank's
+  // microbatches, in increasing order. `transport` moves the weights; null: the
+  // communicator does.
   static absl::StatusOr<std::unique_ptr<TrainingState>> Create(
-      const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
+      const RunConfig& config, const ParameterLayout& layout, const std::vector<int64_t>& leaves,
       dist::Communicator& communicator, kernels::Backend& backend,
       dist::DeviceTransport* transport = nullptr);
 
@@ -51,7 +54,7 @@ class TrainingState {
   // FailedPrecondition if its tensors have other shapes; DataLoss, after which another checkpoint
   // may be loaded; those of `done`.
   absl::Status Load(const ckpt::Checkpoint& checkpoint, const PieceDone& done = nullptr);
-  // Collective, after either: the compute weights of all ranks' master weights.
+  // Collective, after either: the compute weights become those of all ranks' master weights.
   void GatherWeights();
   // Collective. Calls `use` while weights() are the average instead.
   void WithAverage(absl::FunctionRef<void()> use);
@@ -62,12 +65,12 @@ class TrainingState {
   std::vector<ckpt::TensorRange> Ranges();
 
   dist::ShardedOptimizer& optimizer() { return *optimizer_; }
-  TensorView weights() { return weights_; }
+  dist::WeightWindows& weights() { return *weights_; }
   // What is not trained [layout.num_frozen_elements()], in the activation dtype: no part of the
   // state, for LoadFrozenWeights to fill. Null without adapters.
-  TensorView frozen() { return frozen_; }
-  // The weights with the room that the optimizer gathers them with.
-  TensorView gathered_weights() { return gathered_weights_; }
+  dist::WeightWindows* frozen() { return frozen_.get(); }
+  // Both for the network, with what makes them come in time.
+  void BindWeights(StepArgs& args);
   // The memory of microbatch `index` of this rank; null without memory.
   RingView memory(int64_t index) const {
     return memory_.View(index * config_.train.micro_batch_size, config_.train.micro_batch_size);
@@ -75,30 +78,27 @@ class TrainingState {
   // What the step wrote becomes what the next one reads, also after a step that trained nothing:
   // the text goes on.
   void AdvanceMemory() { memory_.Advance(); }
-  // This rank's lanes, by their global numbers.
-  dist::Range lanes() const { return lanes_; }
-  // Whether all states that the next step of global lane `lane` will read are finite.
-  bool MemoryIsFinite(int64_t lane) const;
+  // This rank's lanes (rows of the global batch), by their global numbers, in order.
+  const std::vector<int64_t>& lanes() const { return lanes_; }
+  // Whether all states that the next step of lanes()[index] will read are finite.
+  bool MemoryIsFinite(int64_t index) const;
   // Makes it zeros, as at the start of the run.
-  void EmptyMemory(int64_t lane);
+  void EmptyMemory(int64_t index) { memory_.Clear(index); }
 
  private:
-  TrainingState(const RunConfig& config, const ParameterLayout& layout, dist::Range lanes,
-                kernels::Backend& backend)
-      : config_(config), layout_(layout), lanes_(lanes), backend_(backend) {}
+  TrainingState(const RunConfig& config, const ParameterLayout& layout,
+                const std::vector<int64_t>& leaves, kernels::Backend& backend);
+  void AddMemoryRanges(std::vector<ckpt::TensorRange>& ranges);
   int64_t lane_elements() const {
     return config_.model.num_layers * config_.model.mem_len * config_.model.model_dim;
   }
   const RunConfig& config_;
   const ParameterLayout& layout_;
-  const dist::Range lanes_;
+  std::vector<int64_t> lanes_;
   kernels::Backend& backend_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
-  std::unique_ptr<kernels::Buffer> storage_;  // of weights_
-  TensorView gathered_weights_;
-  TensorView weights_;
-  std::unique_ptr<kernels::Buffer> frozen_storage_;
-  TensorView frozen_;
+  std::unique_ptr<dist::WeightWindows> weights_;
+  std::unique_ptr<dist::WeightWindows> frozen_;  // null without adapters
   MemoryRing memory_;
 };
 

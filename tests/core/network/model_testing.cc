@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/philox.h"
@@ -392,24 +393,52 @@ ModelRunner::ModelRunner(const ModelConfig& model, int64_t vocab_size, const Bat
   set_frozen(PartOf(InitialWeights(plain, vocab_size, 51), plain, vocab_size, layout().frozen()));
 }
 
+// A view of the whole space, in pieces that end where windows end: no matrix may lie in two.
+template <typename View>
+FlatSpace<View> InWindows(View whole, std::vector<int64_t> offsets) {
+  FlatSpace<View> space;
+  offsets.push_back(whole.is_null() ? 0 : whole.num_elements());
+  for (size_t i = 0; i + 1 < offsets.size(); ++i) {
+    if (offsets[i] < offsets[i + 1])
+      space.Add(offsets[i], whole.Slice(offsets[i], {offsets[i + 1] - offsets[i]}));
+  }
+  return space;
+}
+
 ModelRunner::Result ModelRunner::RunOnRings(const Batch& batch, const std::vector<double>& weights,
                                             const RingView& rings, bool training,
                                             uint64_t dropout_seed) {
   weights_.Assign(weights);
   // Whatever is to be overwritten holds rubbish before.
   gradients_.Assign(std::vector<double>(weights.size(), std::nan("")));
-  StepArgs args = {.batch = &batch, .weights = weights_.view()};
-  if (layout().num_frozen_elements() > 0) args.frozen = frozen_.view();
+  StepArgs args = {.batch = &batch};
+  args.weights = InWindows<ConstTensorView>(weights_.view(), layout().windows());
+  args.frozen = InWindows<ConstTensorView>(frozen_.view(), layout().frozen_windows());
   args.memory = rings;
   args.seed = dropout_seed;
   args.training = training;
-  if (training) args.gradients = gradients_.view();
-  if (watcher_)
-    args.gradients_ready = [&](int64_t begin) { watcher_(begin, gradients_.ToDouble()); };
+  if (training) args.gradients = InWindows<TensorView>(gradients_.view(), layout().windows());
+  std::vector<std::pair<char, int64_t>> calls;
+  bool runs = true;
+  // With it a network is not recorded.
+  if (++num_calls_ % 2 == 0)
+    args.layer_begins = [&](int64_t layer) { calls.emplace_back('l', layer); };
+  args.gradients_ready = [&](int64_t begin) {
+    calls.emplace_back('g', begin);
+    if (watcher_ && runs) watcher_(begin, gradients_.ToDouble());
+  };
+  if (!training) args.gradients_ready = nullptr;
   Result result = {.step = transformer_->Run(args, {}),
                    .losses = transformer_->readout_losses(),
                    .task_results = transformer_->task_results()};
   if (training) result.gradients = gradients_.ToDouble();
+  // Who skips it makes the same calls, in which ranks may talk.
+  const std::vector<std::pair<char, int64_t>> of_run = std::exchange(calls, {});
+  runs = false;
+  transformer_->Skip(args);
+  if (args.layer_begins) {
+    EXPECT_EQ(calls, of_run);
+  }
   return result;
 }
 

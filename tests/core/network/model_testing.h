@@ -149,6 +149,7 @@ class ModelRunner {
   Shape rings_;  // [B, L, C, d]
   int64_t memory_size_;
   int64_t num_runs_ = 0;
+  int64_t num_calls_ = 0;
   DeviceVector weights_, frozen_, memory_, gradients_;
   Watcher watcher_;
 };

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/network/tensors/activations.h"
+#include "core/network/tensors/device_inputs.h"
 #include "core/network/tensors/network_shape.h"
 #include "tests/core/network/gradient_fixture.h"
 

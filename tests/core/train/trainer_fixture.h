@@ -48,6 +48,11 @@ constexpr int64_t kLanes = 8;  // and as many microbatches
 constexpr int64_t kTokens = 320'000;
 constexpr uint64_t kVocabulary = 100;
 
+// Of a rank.
+inline std::vector<int64_t> LanesOf(int ranks, int rank) {
+  return dist::LeafSchedule(kLanes, ranks, 0).LeavesOf(rank);
+}
+
 enum class Poison {
   kNone,
   kLoss,           // not a number
@@ -165,14 +170,16 @@ class TrainerTest : public ::testing::Test {
           .run_dir = service_options.run_dir, .run_id = "test", .attempt = attempt_};
       options.silence = silence_;
       options.first_step_patience = first_step_patience_;
+      options.min_slice_elements = 1;  // so that there are several windows
+      options.num_nodes = num_nodes_;
+      if (!nodes_of_ranks_.empty()) communicator.set_nodes(dist::RankGroups(nodes_of_ranks_));
       options.make_backend =
           [&](const kernels::CpuBackendOptions& cpu) -> absl::StatusOr<BackendPtr> {
         ASSIGN_OR_RETURN(BackendPtr backend,
                          make_backend_ ? make_backend_() : kernels::MakeCpuBackend(cpu));
         if (fault && fault->rank == communicator.rank()) {
           backend = std::make_unique<FaultyBackend>(
-              std::move(backend), *fault, dist::LeafRange(kLanes, ranks, fault->rank).size(),
-              &faulty_rank_calls_);
+              std::move(backend), *fault, LanesOf(ranks, fault->rank).size(), &faulty_rank_calls_);
         }
         if (is_fenced_) backend = std::make_unique<testing::FencedBackend>(std::move(backend));
         if (wrap_) backend = wrap_(std::move(backend), communicator.rank());
@@ -284,7 +291,7 @@ class TrainerTest : public ::testing::Test {
     const auto weights = LoadWeights(checkpoint, config_, layout, backend, choice).value();
     const auto evaluator = Evaluator::Create(config_, *text, options, nullptr, backend).value();
     for (int64_t batch = 0; batch < evaluator->num_batches(); ++batch)
-      EXPECT_TRUE(evaluator->RunBatch(weights.values).ok());
+      EXPECT_TRUE(evaluator->RunBatch({.weights = weights.values}).ok());
     return SumOverLanes(evaluator->lane_losses()).total().mean();
   }
 
@@ -309,6 +316,8 @@ class TrainerTest : public ::testing::Test {
   data::TestStream stream_, held_out_stream_;
   // Loss heads computed by the rank with the fault, over all starts.
   int64_t faulty_rank_calls_ = 0;
+  int num_nodes_ = 1;
+  std::vector<int> nodes_of_ranks_;  // empty: all on one
   // Null: the CPU's.
   std::function<absl::StatusOr<BackendPtr>()> make_backend_;
   // TrainerOptions of all ranks; nothing may depend on how busy the machine is.

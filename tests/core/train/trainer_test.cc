@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <limits>
 #include <memory>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <utility>
@@ -47,7 +49,7 @@ TEST_F(TrainerTest, StepThatIsNotFiniteOnOneRankIsSkippedByAll) {
       EXPECT_EQ(skipped.reason, "nonfinite");
       EXPECT_EQ(skipped.rank, rank);
       EXPECT_EQ(skipped.lanes, kLanes);
-      const int64_t lane = dist::LeafRange(kLanes, ranks, rank).end - 1;
+      const int64_t lane = LanesOf(ranks, rank).back();
       EXPECT_EQ(skipped.detail,
                 absl::StrCat("rank ", rank, " on thread", rank, ": ", name, " of lane ", lane));
       // Neither whose fault it was nor how many ranks there are makes a difference.
@@ -64,7 +66,10 @@ TEST_F(TrainerTest, DamagedDataOfOneRankStopsAllRanksWithItsMessage) {
     data::WriteFile(shards_ + "/shard-00000.h5", whole);
     // Lane i reads from i / lanes of the stream on; a checksum covers 32768 tokens, less than a
     // lane's part.
-    DamageToken(kTokens / kLanes * (dist::LeafRange(kLanes, ranks, rank).end - 1) + 40);
+    DamageToken(kTokens / kLanes * LanesOf(ranks, rank).back() + 40);
+    // The others compute layers whose weights this rank has a part of.
+    config_.dist.shard_weights =
+        rank % 2 == 0 ? dist::WeightSharding::kAll : dist::WeightSharding::kNone;
     ExpectAllEnd(TrainAnew(ranks), kExitData, "shard-00000.h5");
     const std::vector<ledger::Stop> stops = Events<ledger::Stop>(ranks);
     ASSERT_EQ(stops.size(), 1u);
@@ -238,8 +243,12 @@ TEST_F(TrainerTest, EvaluationsThatDoNotImproveFinishTheRunEarly) {
   config_.checkpoint.keep_best = true;
   for (int ranks = 1; ranks <= 4; ++ranks) {
     SCOPED_TRACE(::testing::Message() << ranks << " ranks");
-    // A fault counts each of the four batches of an evaluation as a step.
-    const auto stop_in = [&](int64_t batch) { Train(ranks, Fault{Poison::kNone, 0, batch, true}); };
+    // A fault counts each of the four batches of an evaluation as a step, on a rank that has as
+    // many microbatches in both.
+    const int rank = ranks == 3 ? 1 : 0;
+    const auto stop_in = [&](int64_t batch) {
+      Train(ranks, Fault{Poison::kNone, rank, batch, true});
+    };
     if (ranks == 2) stop_in(2 + 4 + 2 + 4 + 1);  // step 5
     if (ranks == 3) {
       stop_in(2 + 4 + 2);  // step 4, whose evaluation the next start makes up for
@@ -288,15 +297,66 @@ TEST_F(TrainerTest, EvaluationOfFewLanesLeavesRanksIdle) {
   EXPECT_EQ(Metrics(3)[1].held_out->targets, 2 * 3 * 16);
 }
 
+TEST_F(TrainerTest, WeightsOfANodeNeedSeveralRanksOnIt) {
+  config_.dist.shard_weights = dist::WeightSharding::kNode;
+  nodes_of_ranks_ = {0, 1};
+  num_nodes_ = 2;
+  ExpectAllEnd(Train(2), kExitUsage, "no node has several ranks", "set it to \"all\" or \"none\"");
+}
+
+// They may differ from start to start.
+TEST_F(TrainerTest, NoSettingOfMemoryOrTrafficChangesABit) {
+  config_.train.steps = 6;
+  config_.checkpoint.every = 1;
+  config_.model.num_layers = 4;
+  config_.model.dropout = config_.model.attention_dropout = 0.1;
+  config_.optimizer.ema_decay = 0.9;
+  EvaluateHeldOut();
+  config_.eval.batch_size = 4;  // some ranks have more of it than others
+  run_name_ = "plain";
+  ExpectAllOk(Train(1));
+  const std::string digest = Digest(1, 6);
+  const std::vector<std::string> lines = MetricsLines(1);
+  std::mt19937_64 random(7);
+  std::string settings;
+  const auto start = [&](std::optional<Fault> fault) {
+    const int ranks = 1 + static_cast<int>(random() % 4);
+    config_.dist.shard_weights = static_cast<dist::WeightSharding>(random() % 3);
+    config_.dist.leaves_per_exchange = (int64_t{1} << random() % 4) / 2;  // 0, 1, 2, 4
+    if (config_.dist.leaves_per_exchange > kLanes / ranks) config_.dist.leaves_per_exchange = 0;
+    config_.train.recompute = static_cast<Recompute>(random() % 3);
+    config_.train.recompute_layers =
+        config_.train.recompute == Recompute::kNone ? 0 : static_cast<int64_t>(random() % 4);
+    nodes_of_ranks_.clear();
+    if (ranks > 2 && random() % 2 == 0)
+      for (int rank = 0; rank < ranks; ++rank) nodes_of_ranks_.push_back(rank / 2);
+    absl::StrAppend(&settings, " ", ranks, " ranks on ", nodes_of_ranks_.size(), " of nodes, ",
+                    EnumName(config_.dist.shard_weights), ", ", config_.dist.leaves_per_exchange,
+                    ", ", EnumName(config_.train.recompute), " ", config_.train.recompute_layers);
+    ExpectAllOk(Train(ranks, fault));
+  };
+  for (int trial = 0; trial < 12; ++trial) {
+    run_name_ = absl::StrCat("drawn", trial);
+    settings.clear();
+    start(Fault{Poison::kNone, 0, 1 + static_cast<int64_t>(random() % 3), true});
+    start(std::nullopt);
+    EXPECT_EQ(Digest(1, 6), digest) << settings;
+    EXPECT_EQ(MetricsLines(1), lines) << settings;
+  }
+}
+
 TEST_F(TrainerTest, StopSignalEndsAnEvaluationAtOnce) {
   config_.train.steps = 6;
   EvaluateHeldOut();
   config_.eval.batches = 100;
   ForEachRank(1, 3, [&](int ranks, int rank) {
     faulty_rank_calls_ = 0;
-    // Two steps, then the signal in the first batch of the evaluation after them.
+    // Two steps, then the signal when the evaluation after them has as many microbatches as a step.
     ExpectAllOk(TrainAnew(ranks, Fault{Poison::kNone, rank, 3, true}));
-    EXPECT_EQ(faulty_rank_calls_, 3 * dist::LeafRange(kLanes, ranks, rank).size());
+    const auto trained = static_cast<int64_t>(LanesOf(ranks, rank).size());
+    const int64_t evaluated = dist::EvenPart(kLanes, ranks, rank).size();
+    const int64_t batches = (trained + evaluated - 1) / evaluated;
+    EXPECT_EQ(faulty_rank_calls_, 2 * trained + batches * evaluated);
     EXPECT_EQ(Saved(ranks, 2)->step, 2);
     const std::vector<StepMetrics> metrics = Metrics(ranks);
     ASSERT_EQ(metrics.size(), 2u);

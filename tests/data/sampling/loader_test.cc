@@ -54,7 +54,7 @@ TEST(BatchLoaderTest, StepsAndMicrobatchesComeInOrder) {
   const CountingSampler sampler;
   const OneTokenObjective objective;
   BatchLoader loader(sampler, objective,
-                     {.begin_leaf = 2, .end_leaf = 4, .lanes_per_microbatch = 3, .first_step = 7});
+                     {.leaves = {2, 3}, .lanes_per_microbatch = 3, .first_step = 7});
   for (int32_t step = 7; step < 40; ++step) {
     const auto next = loader.Next().value();
     ASSERT_EQ(next.step, step);
@@ -82,7 +82,7 @@ TEST(BatchLoaderTest, LongWaitsAreTold) {
   std::vector<bool> told;
   bool is_step_3 = false;  // it was asked for
   BatchLoader loader(sampler, objective,
-                     {.end_leaf = 1,
+                     {.leaves = {0},
                       .on_wait =
                           [&](bool is_waiting) {
                             told.push_back(is_waiting);
@@ -108,7 +108,7 @@ TEST(BatchLoaderTest, PreparesNoMoreThanItsDepth) {
   const OneTokenObjective objective;
   for (const int64_t depth : {1, 2, 5}) {
     const int64_t before = sampler.samples;
-    BatchLoader loader(sampler, objective, {.end_leaf = 1, .prefetch_steps = depth});
+    BatchLoader loader(sampler, objective, {.leaves = {0}, .prefetch_steps = depth});
     EXPECT_EQ(SamplesAtRest(sampler, before + depth), before + depth);
     ASSERT_TRUE(loader.Next().ok());
     EXPECT_EQ(SamplesAtRest(sampler, before + depth + 1), before + depth + 1);
@@ -119,7 +119,7 @@ TEST(BatchLoaderTest, StopsAtAnyMoment) {
   const CountingSampler sampler;
   const OneTokenObjective objective;
   for (int taken = 0; taken < 50; ++taken) {
-    BatchLoader loader(sampler, objective, {.end_leaf = 4});
+    BatchLoader loader(sampler, objective, {.leaves = {0, 1, 2, 3}});
     for (int i = 0; i < taken % 4; ++i) ASSERT_TRUE(loader.Next().ok());
   }
 }
@@ -128,7 +128,7 @@ TEST(BatchLoaderTest, ErrorComesAtItsStepAndStays) {
   CountingSampler sampler;
   sampler.failing_step = 2;
   const OneTokenObjective objective;
-  BatchLoader loader(sampler, objective, {.end_leaf = 2, .prefetch_steps = 5});
+  BatchLoader loader(sampler, objective, {.leaves = {0, 1}, .prefetch_steps = 5});
   // The thread has met the error before the first step is taken, and still gives the steps before
   // it.
   EXPECT_EQ(SamplesAtRest(sampler, 5), 5);
@@ -141,7 +141,7 @@ TEST(BatchLoaderTest, ErrorComesAtItsStepAndStays) {
 TEST(BatchLoaderTest, RankWithoutLeavesGetsEmptySteps) {
   const CountingSampler sampler;
   const OneTokenObjective objective;
-  BatchLoader loader(sampler, objective, {.begin_leaf = 3, .end_leaf = 3});
+  BatchLoader loader(sampler, objective, {});
   const auto next = loader.Next().value();
   EXPECT_TRUE(next.microbatches.empty());
 }
@@ -155,9 +155,8 @@ TEST(BatchLoaderTest, FeedsPermutationObjectiveTheSameOnAnyRank) {
   const auto sampler = Sampler::Create(text, sampling, SampleKind::kPairs, 5, 8);
   const auto objective = MakeObjective("permutation_lm", ModelConfig(), sampling);
   ASSERT_TRUE(sampler.ok() && objective.ok()) << sampler.status() << objective.status();
-  BatchLoader whole(**sampler, **objective, {.end_leaf = 4, .lanes_per_microbatch = 2});
-  BatchLoader second(**sampler, **objective,
-                     {.begin_leaf = 3, .end_leaf = 4, .lanes_per_microbatch = 2});
+  BatchLoader whole(**sampler, **objective, {.leaves = {0, 1, 2, 3}, .lanes_per_microbatch = 2});
+  BatchLoader second(**sampler, **objective, {.leaves = {3}, .lanes_per_microbatch = 2});
   for (int step = 0; step < 5; ++step) {
     const auto all = whole.Next();
     const auto one = second.Next();

@@ -44,7 +44,7 @@ class EvaluatorTest : public data::TextFolderTest {
   // The losses of all lanes after all batches.
   static std::vector<SplitLosses> RunAll(Evaluator& evaluator, const std::vector<float>& weights) {
     for (int64_t batch = 0; batch < evaluator.num_batches(); ++batch)
-      ANYORDER_CHECK_OK(evaluator.RunBatch(test::ViewOf(weights)));
+      ANYORDER_CHECK_OK(evaluator.RunBatch({.weights = test::ViewOf(weights)}));
     return evaluator.lane_losses();
   }
   // The losses of all lanes of one process.

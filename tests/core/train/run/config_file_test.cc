@@ -410,7 +410,8 @@ TEST(RunConfigTest, IdentityHasEveryKeyButThese) {
   }
   EXPECT_EQ(absl::StrJoin(left_out, " "),
             "anomaly checkpoint cpu data dist.bucket_mib dist.collective_timeout_seconds "
-            "dist.hang_report_seconds dist.replica_check_interval dist.transport eval health "
+            "dist.hang_report_seconds dist.leaves_per_exchange dist.replica_check_interval "
+            "dist.shard_weights dist.transport eval health "
             "kernels run train.device train.device_peak_tflops train.init_from train.log_every "
             "train.prefetch_steps train.recompute train.recompute_layers");
 }
@@ -423,6 +424,8 @@ TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
   other.run.is_private = true;
   other.dist.transport = dist::TransportKind::kMpi;
   other.dist.bucket_mib = 1;
+  other.dist.leaves_per_exchange = 2;
+  other.dist.shard_weights = dist::WeightSharding::kAll;
   other.data.shards = "moved";
   other.train.log_every = 99;
   other.train.recompute = Recompute::kLayer;
@@ -449,7 +452,7 @@ TEST(RunConfigTest, IdentityHoldsWhatDoes) {
               Says("started with objective.name = \"permutation_lm\" and cannot resume with "
                    "objective.name = \"gpt\" (2 other keys differ, too)"));
   other = config;
-  other.dist.reduction = dist::Reduction::kFast;
+  other.dist.reduction = Reduction::kFast;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
 }
 

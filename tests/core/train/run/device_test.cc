@@ -102,6 +102,16 @@ TEST(WhatFitsTest, NamesTheFirstRecomputationThatFits) {
   EXPECT_THAT(WithWhatFits(out, config, always).message(), Not(HasSubstr("recompute")));
 }
 
+TEST(WhatFitsTest, NamesAllSettingsThatAreNeeded) {
+  const auto sharded = [](const RunConfig& candidate) {
+    return candidate.dist.shard_weights == dist::WeightSharding::kAll;
+  };
+  EXPECT_EQ(SettingsThatFit(RunConfig(), sharded),
+            "set train.recompute = \"layer\" and dist.leaves_per_exchange = 1 and "
+            "dist.shard_weights = \"all\"");
+  EXPECT_EQ(SettingsThatFit(RunConfig(), [](const RunConfig&) { return false; }), "");
+}
+
 TEST(WhatFitsTest, LeavesOtherEndsAlone) {
   const auto never = [](const RunConfig&) {
     ADD_FAILURE() << "tried";

@@ -112,10 +112,9 @@ std::vector<float> OneStep(const ParameterLayout& layout, const OptimizerConfig&
     const std::vector<float> start = dist::RandomValues(layout.num_elements(), 1);
     const std::vector<float> gradient = dist::RandomValues(layout.num_elements(), 2);
     std::copy_n(start.begin() + owned.begin, owned.size(), optimizer->master().data<float>());
-    std::vector<float> weights(layout.num_elements());
     optimizer->Step(ConstTensorView(gradient.data() + owned.begin, {owned.size()}),
                     {.learning_rate = learning_rate},
-                    TensorView(weights.data(), {layout.num_elements()}));
+                    *dist::MakeWeights(comm, *backend, layout.num_elements()));
     EXPECT_FALSE(optimizer->AwaitOutcome().skipped);
     const std::vector<float> all =
         dist::GatherState(comm, optimizer->partition(),

@@ -51,11 +51,11 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
     const auto optimizer = dist::PlainOptimizer(comm, backend, kCopied);
     const auto copier = SnapshotCopier::Create(backend).value();
-    const DeviceArray<float> weights(backend, kCopied);
+    const auto weights = dist::MakeWeights(comm, backend, kCopied);
     const DeviceArray<float> gradient(backend, std::vector<float>(kCopied, 0.5f));
     dist::StepInfo info{0.1, 1.0};
     if (holds_back) info.before_update = [&] { copier->MakeUpdatesWait(); };
-    const auto update = [&] { optimizer->Step(gradient.view(), info, weights.view()); };
+    const auto update = [&] { optimizer->Step(gradient.view(), info, *weights); };
     update();
     std::vector<float> staging(kCopied, -1.0f);
     copier->Prepare(staging.data(), kCopied * 4);
@@ -74,9 +74,9 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
     const auto optimizer = dist::PlainOptimizer(comm, *backend, kCopied);
-    const DeviceArray<float> weights(*backend, kCopied);
+    const auto weights = dist::MakeWeights(comm, *backend, kCopied);
     const DeviceArray<float> gradient(*backend, std::vector<float>(kCopied, 0.5f));
-    optimizer->Step(gradient.view(), {0.1, 1.0}, weights.view());
+    optimizer->Step(gradient.view(), {0.1, 1.0}, *weights);
     saved.expected = ToHost<float>(*backend, optimizer->master());
   });
   return saved;
