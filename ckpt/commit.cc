@@ -61,17 +61,21 @@ class BlockQueue {
     }
   }
 
-  void Drain(const SaveJob& job, const std::vector<std::unique_ptr<WritableFile>>& files) {
+  // Takes the sums of files that are not in memory.
+  void Drain(SaveJob& job, const std::vector<std::unique_ptr<WritableFile>>& files) {
     std::vector<Page> made;  // a block of a file that is not in memory
     for (size_t i = next_++; i < blocks_.size(); i = next_++) {
       const auto& [f, begin, bytes] = blocks_[i];
-      const StagedFile& file = job.files[f];
+      StagedFile& file = job.files[f];
+      absl::Status status;
       if (file.data == nullptr) {
         made.resize(kBlockBytes / sizeof(Page));
-        file.make_block(begin, begin + bytes, made.front().bytes);
+        const auto crcs = file.make_block(begin, begin + bytes, made.front().bytes);
+        status = crcs.status();
+        if (crcs.ok()) std::copy(crcs->begin(), crcs->end(), &file.crcs[begin / kCrcChunkBytes]);
       }
       const uint8_t* const block = file.data == nullptr ? made.front().bytes : file.data + begin;
-      absl::Status status = CheckStaged(file, begin, bytes, block);
+      if (status.ok()) status = CheckStaged(file, begin, bytes, block);
       if (status.ok()) status = files[f]->WriteAt(begin, block, bytes);
       if (status.ok()) continue;
       next_ = blocks_.size();  // the other threads stop after their block
@@ -119,8 +123,7 @@ absl::Status CommitLog::CheckSpace(const SaveJob& job) {
                            wanted >> 20, " MiB; free some space or keep fewer");
 }
 
-absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& directory,
-                                   WriteTimes* times) {
+absl::Status CommitLog::WriteFiles(SaveJob& job, const std::string& directory, WriteTimes* times) {
   std::vector<std::unique_ptr<WritableFile>> files;
   const absl::Time start = MonotonicNow();
   for (const StagedFile& staged : job.files) {
@@ -146,7 +149,7 @@ absl::Status CommitLog::WriteFiles(const SaveJob& job, const std::string& direct
   return absl::OkStatus();
 }
 
-absl::Status CommitLog::WriteAndVote(const SaveJob& job, WriteTimes* times) {
+absl::Status CommitLog::WriteAndVote(SaveJob job, WriteTimes* times) {
   const absl::StatusOr<Checkpoint> existing =
       Checkpoint::Open(CheckpointPath(run_dir_, job.id.step), fs_);
   const absl::Status whole = existing.ok() ? existing->CheckFiles() : existing.status();

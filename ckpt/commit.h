@@ -53,7 +53,7 @@ class CommitLog {
   // Space check, rank files, syncs, vote. Payload is compared with the client's CRCs on the way.
   // Errors: ResourceExhausted with the numbers when the disk is full; DataLoss if staged memory
   // changed; AlreadyExists if the step is committed already; otherwise what the file system says.
-  absl::Status WriteAndVote(const SaveJob& job, WriteTimes* times);
+  absl::Status WriteAndVote(SaveJob job, WriteTimes* times);
 
   // The votes of a save, of which the coordinator has seen none yet.
   NodeRecords VotesOf(const SaveIdentity& id) const;
@@ -123,7 +123,7 @@ class CommitLog {
 
  private:
   absl::Status CheckSpace(const SaveJob& job);
-  absl::Status WriteFiles(const SaveJob& job, const std::string& directory, WriteTimes* times);
+  absl::Status WriteFiles(SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status CheckUndecided(const std::string& directory);
   NodeRecords VotesIn(const std::string& directory, int num_nodes) const;
   absl::StatusOr<Manifest> MergeVotesOf(const SaveIdentity& id, const NodeRecords& votes);
@@ -148,8 +148,8 @@ class CommitLog {
 // Writes `ranges` as the checkpoint of `id`, waits until it is committed, and reads it back, in
 // pieces of some MiB. REQUIRES: id.world_size and id.num_nodes are 1, so that the ranges cover
 // their tensors; nobody else uses `run_dir`.
-// Errors: those of CommitLog; DataLoss if what was written reads back otherwise. An error leaves no
-// checkpoint, unless only its name could not be synced.
+// Errors: those of CommitLog and of TensorRange::read; DataLoss if what was written reads back
+// otherwise. An error leaves no checkpoint, unless only its name could not be synced.
 absl::Status SaveDirectly(const std::string& run_dir, const SaveIdentity& id,
                           const std::vector<TensorRange>& ranges, const std::string& metadata,
                           FileSystem* fs = FileSystem::Posix());

@@ -54,11 +54,12 @@ namespace {
 constexpr int64_t kChunksOfBlock = 4;
 constexpr int64_t kCopiedBlockBytes = kChunksOfBlock * kCrcChunkBytes;
 
-// Bytes of a rank file, from `offset` on, that lie in one piece of memory.
+// Bytes of a rank file, from `offset` on, that lie in one piece of memory, or that `read` writes.
 struct Source {
   int64_t offset = 0;
   const char* data = nullptr;
   int64_t bytes = 0;
+  std::function<absl::Status(int64_t begin, int64_t end, void* out)> read = {};  // bytes of it
 };
 
 // In the order of the file, without a gap.
@@ -67,8 +68,16 @@ std::vector<Source> SourcesOf(const RankFilePlan& plan, const std::vector<Tensor
       {0, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size())}};
   for (size_t i = 0; i < ranges.size(); ++i) {
     int64_t offset = plan.layout.offsets[i];
+    const int64_t size = SizeOf(ranges[i].dtype);
+    if (ranges[i].read) {
+      const auto read = [range = ranges[i], size](int64_t begin, int64_t end, void* out) {
+        return range.read(range.begin + begin / size, range.begin + end / size, out);
+      };
+      sources.push_back({offset, nullptr, (ranges[i].end - ranges[i].begin) * size, read});
+      continue;
+    }
     for (const MemoryPiece& piece : PiecesOf(ranges[i])) {
-      const int64_t bytes = piece.elements * SizeOf(ranges[i].dtype);
+      const int64_t bytes = piece.elements * size;
       sources.push_back({offset, static_cast<const char*>(piece.data), bytes});
       offset += bytes;
     }
@@ -79,15 +88,16 @@ std::vector<Source> SourcesOf(const RankFilePlan& plan, const std::vector<Tensor
 }
 
 // Bytes [begin, end) of the file, to `out`. REQUIRES: begin is a multiple of kCrcChunkBytes.
-std::vector<uint32_t> CopyBlock(const std::vector<Source>& sources, int64_t begin, int64_t end,
-                                uint8_t* out) {
+absl::StatusOr<std::vector<uint32_t>> CopyBlock(const std::vector<Source>& sources, int64_t begin,
+                                                int64_t end, uint8_t* out) {
   ChunkedCrc32c crc;
   auto source = std::upper_bound(sources.begin(), sources.end(), begin,
                                  [](int64_t at, const Source& s) { return at < s.offset; });
   for (--source; begin < end; ++source) {
     const int64_t skip = begin - source->offset;
     const int64_t bytes = std::min(end - begin, source->bytes - skip);
-    crc.Append(out, source->data + skip, bytes);
+    if (source->read) RETURN_IF_ERROR(source->read(skip, skip + bytes, out));
+    crc.Append(out, source->read ? nullptr : source->data + skip, bytes);
     out += bytes;
     begin += bytes;
   }
@@ -105,7 +115,8 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
   const auto drain = [&] {
     for (int64_t block = next++; block * kCopiedBlockBytes < file_bytes; block = next++) {
       const int64_t begin = block * kCopiedBlockBytes;
-      const std::vector<uint32_t> of_block = CopyBlock(
+      // Memory is there.
+      const std::vector<uint32_t> of_block = *CopyBlock(
           sources, begin, std::min(begin + kCopiedBlockBytes, file_bytes), buffer + begin);
       std::copy(of_block.begin(), of_block.end(), crcs.begin() + block * kChunksOfBlock);
     }
@@ -121,16 +132,10 @@ std::vector<uint32_t> CopyRankFile(const RankFilePlan& plan, const std::vector<T
 
 StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                           int rank) {
-  const std::vector<Source> sources = SourcesOf(plan, ranges);
   StagedFile file = {rank, nullptr, plan.layout.file_bytes, {}, plan.pieces};
-  std::vector<uint8_t> block(static_cast<size_t>(std::min(kCopiedBlockBytes, file.bytes)));
-  for (int64_t begin = 0; begin < file.bytes; begin += kCopiedBlockBytes) {
-    const int64_t end = std::min(begin + kCopiedBlockBytes, file.bytes);
-    const std::vector<uint32_t> crcs = CopyBlock(sources, begin, end, block.data());
-    file.crcs.insert(file.crcs.end(), crcs.begin(), crcs.end());
-  }
-  file.make_block = [sources](int64_t begin, int64_t end, uint8_t* out) {
-    CopyBlock(sources, begin, end, out);
+  file.crcs.resize(static_cast<size_t>(NumCrcChunks(file.bytes)));
+  file.make_block = [sources = SourcesOf(plan, ranges)](int64_t begin, int64_t end, uint8_t* out) {
+    return CopyBlock(sources, begin, end, out);
   };
   return file;
 }

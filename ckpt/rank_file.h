@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -41,6 +42,9 @@ struct TensorRange {
   // Instead of `data`, for a range that is not contiguous: its end - begin elements in order. The
   // file does not show them.
   std::vector<MemoryPiece> pieces = {};
+  // Instead of both, for values that are nowhere in memory: writes elements [begin, end) of the
+  // global tensor to `out`. SaveDirectly's only.
+  std::function<absl::Status(int64_t begin, int64_t end, void* out)> read = {};
   // What a tensor consists of that is several in one, for readers of the file: JSON for its header,
   // or nothing.
   std::string contents = {};
@@ -72,14 +76,14 @@ struct StagedFile {
   int64_t bytes = 0;
   std::vector<uint32_t> crcs;
   std::vector<TensorPiece> pieces;
-  // Where `data` is null: writes bytes [begin, end) of the file to `out`; `begin` is a multiple of
-  // kCrcChunkBytes.
-  std::function<void(int64_t begin, int64_t end, uint8_t* out)> make_block = {};
+  // Where `data` is null: writes bytes [begin, end) of the file to `out` and returns the CRCs of
+  // their chunks; `begin` is a multiple of kCrcChunkBytes. Errors: those of TensorRange::read.
+  std::function<absl::StatusOr<std::vector<uint32_t>>(int64_t begin, int64_t end, uint8_t* out)>
+      make_block = {};
 };
 
-// The file as a save stages it, without memory for it: it is made a block at a time when it is
-// written. The sums are taken now, of what is in memory. `plan` and the memory of `ranges` must
-// outlive it.
+// The file as a save stages it, without memory for it: it is made, and summed, a block at a time
+// when it is written. `plan` and what `ranges` point to or read must outlive it.
 StagedFile StreamRankFile(const RankFilePlan& plan, const std::vector<TensorRange>& ranges,
                           int rank);
 

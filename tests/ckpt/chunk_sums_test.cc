@@ -98,14 +98,27 @@ TEST(CopyRankFileTest, ThreadsThatShareACopyMakeTheSameFile) {
   EXPECT_EQ(streamed.rank, 3);
   EXPECT_EQ(streamed.data, nullptr);
   EXPECT_EQ(streamed.bytes, plan.layout.file_bytes);
-  EXPECT_EQ(streamed.crcs, sums);
-  for (const int64_t chunks : {1, 3, 8, 100}) {
-    std::vector<uint8_t> copy(plan.layout.file_bytes);
-    for (int64_t begin = 0; begin < streamed.bytes; begin += chunks * kCrcChunkBytes) {
-      const int64_t end = std::min(begin + chunks * kCrcChunkBytes, streamed.bytes);
-      streamed.make_block(begin, end, &copy[begin]);
+  // So is one whose tensors are read when it is made.
+  std::vector<TensorRange> unread = ranges;
+  for (TensorRange& range : unread) {
+    range.read = [&, first = &range == &unread[0] ? 0 : 7 - range.begin](int64_t begin, int64_t end,
+                                                                         void* out) {
+      std::copy_n(&values[begin + first], end - begin, static_cast<float*>(out));
+      return absl::OkStatus();
+    };
+  }
+  for (const StagedFile& file : {streamed, StreamRankFile(plan, unread, /*rank=*/3)}) {
+    for (const int64_t chunks : {1, 3, 8, 100}) {
+      std::vector<uint8_t> copy(plan.layout.file_bytes);
+      std::vector<uint32_t> of_blocks;
+      for (int64_t begin = 0; begin < file.bytes; begin += chunks * kCrcChunkBytes) {
+        const int64_t end = std::min(begin + chunks * kCrcChunkBytes, file.bytes);
+        const std::vector<uint32_t> crcs = file.make_block(begin, end, &copy[begin]).value();
+        of_blocks.insert(of_blocks.end(), crcs.begin(), crcs.end());
+      }
+      EXPECT_TRUE(copy == expected) << chunks;
+      EXPECT_EQ(of_blocks, sums) << chunks;
     }
-    EXPECT_TRUE(copy == expected) << chunks;
   }
 }
 

@@ -341,6 +341,18 @@ TEST(DirectSaveTest, SavedTensorsAndMetadataReadBack) {
   EXPECT_EQ(read, std::vector<float>(kNumValues));
 }
 
+// Found when the tensor is read, which is when it is written.
+TEST(DirectSaveTest, ATensorThatCannotBeReadLeavesNoCheckpoint) {
+  ModelFileSystem fs;
+  MakeRun(&fs);
+  TensorRange range{"master", DType::kFloat32, {kNumValues}, 0, kNumValues};
+  range.read = [](int64_t, int64_t, void*) { return absl::FailedPreconditionError("unequal"); };
+  EXPECT_EQ(SaveDirectly(kRunDir, {"test", 0, 0, 0, 1, 1}, {range}, "", &fs),
+            absl::FailedPreconditionError("unequal"));
+  EXPECT_TRUE(absl::IsNotFound(FindNewest(kRunDir, false, &fs).status()));
+  EXPECT_TRUE(fs.ListDirectory(CheckpointsPath(kRunDir)).value().empty());
+}
+
 TEST(DirectSaveTest, ACrashAnywhereLeavesAWholeCheckpointOrNone) {
   ModelFileSystem probe;
   MakeRun(&probe);

@@ -20,7 +20,7 @@ ckpt_mutant(directory_sync commit.cc Nodes/PowerCutTest.EveryCrashLeaves*
   "(made)) return made;\n  " [[RETURN_IF_ERROR(fs_->SyncDirectory(CheckpointsPath(run_dir_)));]] "")
 # 2: staged bytes have their sums; files and their names are synced before the vote.
 ckpt_mutant(staged_sums commit.cc CommitTest.StagedBytesThatChanged*
-  "absl::Status status = " [[CheckStaged(file, begin, bytes, block)]] [[absl::OkStatus()]])
+  "if (status.ok()) status = " [[CheckStaged(file, begin, bytes, block)]] [[absl::OkStatus()]])
 ckpt_mutant(file_sync commit.cc CommitTest.WhatAVote*
   "" [[RETURN_IF_ERROR(file->SyncData());]] "")
 ckpt_mutant(file_name_sync commit.cc CommitTest.WhatAVote*
