@@ -219,7 +219,8 @@ absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
   CheckpointRoom room;
   room.checkpoint_bytes = CheckpointBytes(config, vocab_size);
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
-  room.checkpoints = std::ssize(steps);
+  // An import, of weights alone, makes less room than a checkpoint needs.
+  room.checkpoints = std::ssize(steps) - std::count(steps.begin(), steps.end(), 0);
   for (const int64_t step : steps) room.step = std::max(room.step, step);
   ASSIGN_OR_RETURN(room.free_bytes, FreeBytesAround(request.run_dir));
   std::string warning;

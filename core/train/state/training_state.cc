@@ -103,8 +103,12 @@ absl::Status TrainingState::Load(const ckpt::Checkpoint& checkpoint, const Piece
       optimizer_->StartAverage();  // the master weights were loaded before
       continue;
     }
-    if (it == tensors.end() && checkpoint.step() == 0 && range.name == kMemory) {
-      memory_.Clear();
+    if (it == tensors.end() && checkpoint.step() == 0 && range.name != kMasterTensor) {
+      // An import has weights alone.
+      if (range.name == kMemory) memory_.Clear();
+      const TensorView moment(const_cast<void*>(range.data), range.dtype,
+                              {range.end - range.begin});
+      if (!moment.is_null()) backend_.FillZero(moment, {});
       continue;
     }
     if (it == tensors.end() || !(it->shape == range.global_shape) || it->dtype != range.dtype) {

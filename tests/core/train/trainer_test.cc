@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "ckpt/commit.h"
 #include "ckpt/layout.h"
 #include "tests/core/train/trainer_fixture.h"
 #include "tests/testing/with_keys.h"
@@ -24,6 +25,37 @@ namespace anyorder {
 namespace {
 
 using ::testing::HasSubstr;
+
+// Imports have no moments, or, of earlier versions, zeros.
+TEST_F(TrainerTest, ARunOfImportedWeightsStartsWithMomentsOfZero) {
+  config_.train.steps = 3;
+  const ParameterLayout layout(config_.model, kVocabulary);
+  const int64_t elements = layout.num_elements();
+  std::vector<float> master(elements), zeros(elements);
+  InitializeParameters(layout, config_.model, /*seed=*/5, 0, elements, master.data());
+  const TrainMetadata metadata = {
+      .world_size = 1,
+      .tokenizer_digest = data::Dataset::Open(shards_).value()->index().tokenizer_digest,
+      .config_text = config_.ToText()};
+  std::vector<ckpt::TensorRange> ranges;
+  for (const char* name : {"master", "adam_m", "adam_v"})
+    ranges.push_back({name, DType::kFloat32, {elements}, 0, elements, zeros.data()});
+  ranges[0].data = master.data();
+  std::string end;
+  for (const int ranks : {1, 3}) {
+    for (const size_t num_tensors : {3, 1}) {
+      fs::remove_all(RunDir(ranks));
+      fs::create_directories(RunDir(ranks));
+      const std::vector<ckpt::TensorRange> saved(ranges.begin(), ranges.begin() + num_tensors);
+      ASSERT_EQ(ckpt::SaveDirectly(RunDir(ranks), {"test", 0, 0, 0, 1, 1}, saved,
+                                   SerializeMetadata(metadata, layout)),
+                absl::OkStatus());
+      ExpectAllOk(Train(ranks));
+      if (end.empty()) end = Digest(ranks, 3);
+      EXPECT_EQ(Digest(ranks, 3), end) << ranks << " ranks, " << num_tensors;
+    }
+  }
+}
 
 // Three starts of a run of five steps: two steps, then one that is not finite, then the rest. The
 // checkpoints of steps 2 and 3 hold the same weights and moments; memory went on with the text.
