@@ -60,10 +60,11 @@ struct ImportOptions {
 // with it and with the objective and length of text that `options` ask for.
 RunConfig ContinuedTrainingDefaults(const ImportOptions& options, const HfConfig& model);
 
-// Makes a run directory at step 0: the weights in fp32, Adam moments zero, no memory. `anyorder
+// Makes a run directory at step 0: the weights in fp32, without moments and memory. `anyorder
 // launch` trains it with any number of ranks; what it may still choose then is said in README.md,
-// "Import". The directory appears complete or not at all. Prints each part of the work with its
-// size, what was imported, what was left out, and the commands that go on.
+// "Import". The directory appears complete or not at all. Needs memory for a few pieces of the
+// weights, whatever the model's size. Prints each part of the work with its size, what was
+// imported, what was left out, and the commands that go on.
 // Errors, each naming file and what to do: InvalidArgument and AlreadyExists for the command line
 // and a configuration that contradicts the model; DataLoss and FailedPrecondition for the input
 // (hf_model.h, data/prep/tokenizer.h); I/O.

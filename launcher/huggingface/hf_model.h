@@ -88,11 +88,12 @@ class HfWeights {
   // Where in the flat space the blocks of `tensors` begin that the files have.
   std::set<int64_t> OffsetsIn(const TensorTable& tensors) const;
 
-  // Writes the parameters that the files have to the flat space, converted to fp32, and leaves the
-  // others as they are. REQUIRES: Check of the same tensors was OK.
+  // Writes what the files have of a piece of the flat space, converted to fp32, and leaves the rest
+  // as it is. Of a tensor that is stored transposed it reads all for each piece.
+  // REQUIRES: Check of the same tensors was OK.
   // Errors: DataLoss for a value that is not finite; FailedPrecondition where two tensors would
   // have to be equal (FileTensor::repeats) and are not; I/O.
-  absl::Status Read(const TensorTable& tensors, float* flat) const;
+  absl::Status Read(const TensorTable& tensors, const FlatPiece& piece) const;
 
   // One tensor as fp32. Errors: NotFound; DataLoss for a value that is not finite; I/O.
   absl::StatusOr<std::vector<float>> Values(absl::string_view name) const;
@@ -125,8 +126,9 @@ class HfWeights {
   absl::Status CheckTensor(const Tensor& tensor, const FileTensor& expected) const;
   // Elements [begin, begin + count) as fp32.
   absl::Status ReadPiece(const Tensor& tensor, int64_t begin, int64_t count, float* out) const;
-  absl::Status ReadTensor(const Tensor& tensor, float* out) const;
-  absl::Status RequireEqual(const Tensor& tensor, const float* values, absl::string_view why) const;
+  // What the piece has of a block (ForEachBlock): copied to it, or, with `repeats`, compared.
+  absl::Status ReadBlock(const Tensor& tensor, const TensorBlock& block, int64_t at, int64_t width,
+                         const char* repeats, const FlatPiece& piece) const;
 
   std::vector<File> files_;
   std::vector<Tensor> tensors_;

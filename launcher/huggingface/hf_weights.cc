@@ -30,13 +30,6 @@ using IndexJson = nlohmann::json;  // of any number of members
 constexpr int64_t kReadElements = 4 << 20;
 constexpr char kFetchAgain[] = "; fetch or convert the weights again";
 
-// The tensor's values, gathered from the flat space.
-std::vector<float> Gather(const FileTensor& tensor, const float* flat) {
-  std::vector<float> values(static_cast<size_t>(tensor.shape.num_elements()));
-  ForEachElement(tensor, [&](int64_t at, int64_t element) { values[at] = flat[element]; });
-  return values;
-}
-
 bool BeginsWithAny(absl::string_view name, std::span<const char* const> prefixes) {
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [name](const char* prefix) { return absl::StartsWith(name, prefix); });
@@ -294,43 +287,17 @@ absl::Status HfWeights::ReadPiece(const Tensor& tensor, int64_t begin, int64_t c
                   "the training that made it");
 }
 
-absl::Status HfWeights::ReadTensor(const Tensor& tensor, float* out) const {
-  const int64_t elements = tensor.entry.shape.num_elements();
-  for (int64_t begin = 0; begin < elements; begin += kReadElements) {
-    const int64_t count = std::min(kReadElements, elements - begin);
-    RETURN_IF_ERROR(ReadPiece(tensor, begin, count, out + begin));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::vector<float>> HfWeights::Values(absl::string_view name) const {
   const Tensor* const tensor = Find(name);
   if (tensor == nullptr) return NotFound(name);
   std::vector<float> values(static_cast<size_t>(tensor->entry.shape.num_elements()));
-  RETURN_IF_ERROR(ReadTensor(*tensor, values.data()));
+  RETURN_IF_ERROR(ReadPiece(*tensor, 0, std::ssize(values), values.data()));
   return values;
 }
 
 const ckpt::SafetensorsReader* HfWeights::ReaderOf(absl::string_view name) const {
   const Tensor* const tensor = Find(name);
   return tensor == nullptr ? nullptr : &files_[tensor->file].reader;
-}
-
-absl::Status HfWeights::RequireEqual(const Tensor& tensor, const float* values,
-                                     absl::string_view why) const {
-  const int64_t elements = tensor.entry.shape.num_elements();
-  std::vector<float> piece(std::min(kReadElements, elements));
-  for (int64_t begin = 0; begin < elements; begin += kReadElements) {
-    const int64_t count = std::min(kReadElements, elements - begin);
-    RETURN_IF_ERROR(ReadPiece(tensor, begin, count, piece.data()));
-    const auto [found, expected] =
-        std::mismatch(piece.begin(), piece.begin() + count, values + begin);
-    if (found == piece.begin() + count) continue;
-    return FailedPrecondition(Where(tensor), " has ", *found, " as element ",
-                              begin + (found - piece.begin()), " where ", *expected,
-                              " is expected: ", why);
-  }
-  return absl::OkStatus();
 }
 
 std::set<int64_t> HfWeights::OffsetsIn(const TensorTable& tensors) const {
@@ -343,24 +310,53 @@ std::set<int64_t> HfWeights::OffsetsIn(const TensorTable& tensors) const {
   return offsets;
 }
 
-absl::Status HfWeights::Read(const TensorTable& tensors, float* flat) const {
+absl::Status HfWeights::ReadBlock(const Tensor& tensor, const TensorBlock& block, int64_t at,
+                                  int64_t width, const char* repeats,
+                                  const FlatPiece& piece) const {
+  const int64_t begin = std::max(block.offset, piece.begin) - block.offset;
+  const int64_t end = std::min(block.offset + block.num_elements(), piece.end) - block.offset;
+  if (begin >= end) return absl::OkStatus();
+  const int64_t line = block.transposed ? block.rows : block.columns;  // in the flat space
+  std::pair<int64_t, int64_t> rows(begin / line, (end - 1) / line + 1), columns(0, block.columns);
+  if (block.transposed) columns = std::exchange(rows, {0, block.rows});
+  const int64_t rows_at_once = std::max<int64_t>(1, kReadElements / width);
+  std::vector<float> values;
+  for (int64_t row = rows.first; row < rows.second; ++row) {
+    const int64_t row_begin = (row - rows.first) % rows_at_once * width;
+    if (row_begin == 0) {
+      const int64_t num_rows = std::min(rows_at_once, rows.second - row);
+      values.resize((num_rows - 1) * width + block.columns);
+      RETURN_IF_ERROR(ReadPiece(tensor, at + row * width, std::ssize(values), values.data()));
+    }
+    for (int64_t column = columns.first; column < columns.second; ++column) {
+      const int64_t place = block.Place(row, column);
+      if (place < piece.begin || place >= piece.end) continue;
+      const float value = values[row_begin + column];
+      float& ours = piece.values[place - piece.begin];
+      if (repeats == nullptr) {
+        ours = value;
+      } else if (value != ours) {
+        return FailedPrecondition(Where(tensor), " has ", value, " as element ",
+                                  at + row * width + column, " where ", ours,
+                                  " is expected: ", repeats);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HfWeights::Read(const TensorTable& tensors, const FlatPiece& piece) const {
   std::set<int64_t> read;  // first elements of what repeated tensors hold
   for (const FileTensor& tensor : tensors) {
     const Tensor* const source = Find(tensor.name);
     if (source == nullptr || !tensor.holds_ours()) continue;
     const bool is_first = read.insert(tensor.blocks.front().offset).second;
-    if (tensor.repeats != nullptr && !is_first) {
-      const std::vector<float> gathered =
-          tensor.is_plain() ? std::vector<float>() : Gather(tensor, flat);
-      const float* const values =
-          tensor.is_plain() ? flat + tensor.blocks[0].offset : gathered.data();
-      RETURN_IF_ERROR(RequireEqual(*source, values, tensor.repeats));
-    } else if (tensor.is_plain()) {
-      RETURN_IF_ERROR(ReadTensor(*source, flat + tensor.blocks[0].offset));
-    } else {
-      ASSIGN_OR_RETURN(const std::vector<float> values, Values(tensor.name));
-      ForEachElement(tensor, [&](int64_t at, int64_t element) { flat[element] = values[at]; });
-    }
+    const char* const repeats = is_first ? nullptr : tensor.repeats;
+    absl::Status status;
+    ForEachBlock(tensor, [&](const TensorBlock& block, int64_t at, int64_t width) {
+      if (status.ok()) status = ReadBlock(*source, block, at, width, repeats, piece);
+    });
+    RETURN_IF_ERROR(status);
   }
   return absl::OkStatus();
 }

@@ -71,35 +71,30 @@ absl::StatusOr<RunConfig> RequestedConfig(const ImportOptions& options, const Ru
   return config;
 }
 
-// Saves `master` [layout.num_elements()], fp32, with Adam moments of zero and no memory, and
-// verifies it. Errors: ResourceExhausted; those of ckpt::SaveDirectly.
+// Writes a piece of the weights, in fp32.
+using ReadPiece = std::function<absl::Status(const FlatPiece& piece)>;
+
+// Saves what `read` gives, piece by piece, without moments or memory, and verifies it. Errors:
+// those of `read` and ckpt::SaveDirectly.
 absl::Status SaveFirstCheckpoint(const RunDirectory& paths, const std::string& run_id,
-                                 const ParameterLayout& layout, const float* master,
+                                 const ParameterLayout& layout, const ReadPiece& read,
                                  const TrainMetadata& metadata) {
   const int64_t elements = layout.num_elements();
-  // Fresh memory that is only read stays one page of zeros, so that this costs nothing for a large
-  // model.
-  const std::unique_ptr<float, decltype(&std::free)> zeros(
-      static_cast<float*>(std::calloc(static_cast<size_t>(elements), sizeof(float))), &std::free);
-  if (zeros == nullptr)
-    return ResourceExhausted("no memory for ", elements, " zeros; import on a machine with more");
-  std::vector<ckpt::TensorRange> ranges;
-  for (const auto& [name, values] : {std::pair<const char*, const float*>{"master", master},
-                                     {"adam_m", zeros.get()},
-                                     {"adam_v", zeros.get()}}) {
-    ranges.push_back({name, DType::kFloat32, Shape{elements}, 0, elements, values});
-  }
-  ranges.front().contents = ParameterTable(layout);
+  ckpt::TensorRange master{kMasterTensor, DType::kFloat32, Shape{elements}, 0, elements};
+  master.read = [&read](int64_t begin, int64_t end, void* out) {
+    return read({begin, end, static_cast<float*>(out)});
+  };
+  master.contents = ParameterTable(layout);
   // Before the first start, which is attempt 1.
   const ckpt::SaveIdentity id = {run_id, 0, 0, 0, 1, 1};
-  return ckpt::SaveDirectly(paths.root, id, ranges, SerializeMetadata(metadata, layout));
+  return ckpt::SaveDirectly(paths.root, id, {master}, SerializeMetadata(metadata, layout));
 }
 
 // Makes the run directory, complete or not at all, with these weights as its first checkpoint and
 // what else `write_files` puts there. Returns where it is.
 absl::StatusOr<std::string> MakeRun(
     const ImportOptions& options, const RunConfig& config, const std::string& tokenizer_digest,
-    const ParameterLayout& layout, const float* master, const std::string& source,
+    const ParameterLayout& layout, const ReadPiece& read, const std::string& source,
     const std::function<absl::Status(const RunDirectory&)>& write_files) {
   if (config.run.is_private) KeepFilesPrivate();
   ASSIGN_OR_RETURN(NewDirectory directory, NewDirectory::Create(options.output, "--output"));
@@ -111,7 +106,7 @@ absl::StatusOr<std::string> MakeRun(
   metadata.world_size = 1;
   metadata.tokenizer_digest = tokenizer_digest;
   metadata.config_text = config.ToText();
-  RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, master, metadata));
+  RETURN_IF_ERROR(SaveFirstCheckpoint(paths, identity.run_id, layout, read, metadata));
   ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   RETURN_IF_ERROR(ledger.Append(ledger::Created{identity.run_id, ""}));
   RETURN_IF_ERROR(ledger.Append(ledger::Imported{source}));
@@ -266,21 +261,27 @@ absl::Status CheckWeights(const HfWeights& weights, const TensorTable& tensors, 
                             (*head)->remedy);
 }
 
-// All weights; parameters that the files lack are what a run from scratch would begin with.
+// A piece of all weights; parameters that the files lack are what a run from scratch would begin
+// with.
 absl::Status ReadWeights(const Import& import, const HfWeights& weights, const TensorTable& tensors,
-                         const ParameterLayout& layout, float* master) {
+                         const ParameterLayout& layout, const FlatPiece& piece) {
   const auto seed = static_cast<uint64_t>(import.config.train.seed);
   const std::set<int64_t> held = weights.OffsetsIn(tensors);
   for (const ParameterInfo& parameter : layout.parameters()) {
     const auto block = held.lower_bound(parameter.offset);
-    if (block != held.end() && *block < parameter.end()) continue;
-    InitializeParameters(layout, import.config.model, seed, parameter.offset, parameter.end(),
-                         master + parameter.offset);
+    const int64_t begin = std::max(piece.begin, parameter.offset);
+    const int64_t end = std::min(piece.end, parameter.end());
+    if (begin >= end || (block != held.end() && *block < parameter.end())) continue;
+    InitializeParameters(layout, import.config.model, seed, begin, end,
+                         piece.values + (begin - piece.begin));
   }
-  RETURN_IF_ERROR(weights.Read(tensors, master));
-  return import.model.family->Fold(
-      import.model, layout, [&weights](const std::string& name) { return weights.Values(name); },
-      master);
+  RETURN_IF_ERROR(weights.Read(tensors, piece));
+  const HfFamily& family = *import.model.family;
+  const bool is_bare = weights.IsBare(family);
+  const auto read = [&](const std::string& name) {
+    return weights.Values(is_bare ? absl::StripPrefix(name, family.names().prefix) : name);
+  };
+  return family.Fold(import.model, layout, read, piece);
 }
 
 // "62h", "41m": more digits would be pretence.
@@ -311,9 +312,8 @@ void PrintPlan(const HfFamily& family, const RunConfig& config, int64_t num_para
 }
 
 void PrintWriting(int64_t num_parameters) {
-  // Weights and two moments, all fp32.
-  const double bytes = 3.0 * sizeof(float) * static_cast<double>(num_parameters);
-  absl::PrintF("writing the first checkpoint, %.1f MB: weights and moments of zero\n", bytes / 1e6);
+  const double bytes = sizeof(float) * static_cast<double>(num_parameters);
+  absl::PrintF("writing the first checkpoint, %.1f MB: weights in fp32\n", bytes / 1e6);
   std::fflush(stdout);
 }
 
@@ -432,16 +432,16 @@ absl::Status ImportHuggingFace(const ImportOptions& options) {
   const HfWeights::Totals totals = weights.totals();
   absl::PrintF("reading %d tensors, %.1f MB\n", totals.tensors,
                static_cast<double>(totals.bytes) / 1e6);
-  std::fflush(stdout);
-  const auto master = std::make_unique_for_overwrite<float[]>(layout.num_elements());
-  RETURN_IF_ERROR(ReadWeights(import, weights, tensors, layout, master.get()));
   PrintWriting(layout.num_elements());
   ASSIGN_OR_RETURN(const std::string digest, TokenizerDigestOf(import));
-  ASSIGN_OR_RETURN(const std::string run_dir,
-                   MakeRun(options, import.config, digest, layout, master.get(), import.input,
-                           [&](const RunDirectory& paths) {
-                             return WriteFilesOfModel(import, weights, tensors, paths);
-                           }));
+  const auto read = [&](const FlatPiece& piece) {
+    return ReadWeights(import, weights, tensors, layout, piece);
+  };
+  const auto write_files = [&](const RunDirectory& paths) {
+    return WriteFilesOfModel(import, weights, tensors, paths);
+  };
+  ASSIGN_OR_RETURN(const std::string run_dir, MakeRun(options, import.config, digest, layout, read,
+                                                      import.input, write_files));
   PrintSummary(import, layout, run_dir);
   PrintPlan(VariantOfRun(*import.model.family, import.config), import.config,
             layout.num_elements());
@@ -467,12 +467,14 @@ absl::Status ImportRun(const ImportRunOptions& options) {
   ASSIGN_OR_RETURN(const TransferPlan plan,
                    PlanTransfer(weights.parameters(), layout, options.positions));
   const int64_t elements = layout.num_elements();
-  const auto master = std::make_unique_for_overwrite<float[]>(elements);
-  InitializeParameters(layout, config.model, static_cast<uint64_t>(config.train.seed), 0, elements,
-                       master.get());
-  RETURN_IF_ERROR(ReadTransferred(weights, plan, 0, elements, master.get()));
+  const auto read = [&](const FlatPiece& piece) {
+    const auto& [begin, end, values] = piece;
+    const auto seed = static_cast<uint64_t>(config.train.seed);
+    InitializeParameters(layout, config.model, seed, begin, end, values);
+    return ReadTransferred(weights, plan, begin, end, values);
+  };
   PrintWriting(elements);
-  RETURN_IF_ERROR(MakeRun(options, config, metadata.tokenizer_digest, layout, master.get(),
+  RETURN_IF_ERROR(MakeRun(options, config, metadata.tokenizer_digest, layout, read,
                           absl::StrCat(fs::absolute(options.input).lexically_normal().string(),
                                        " step ", metadata.step),
                           // A vocabulary that came with imported weights goes with them.

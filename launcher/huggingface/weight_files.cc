@@ -88,7 +88,11 @@ absl::StatusOr<std::vector<float>> GatherTensor(const WeightReader& source,
     flat.insert(flat.end(), values.begin(), values.end());
   }
   std::vector<float> gathered(flat.size());
-  ForEachElement(moved, [&](int64_t at, int64_t element) { gathered[at] = flat[element]; });
+  ForEachBlock(moved, [&](const TensorBlock& block, int64_t at, int64_t width) {
+    for (int64_t row = 0; row < block.rows; ++row)
+      for (int64_t column = 0; column < block.columns; ++column)
+        gathered[at + row * width + column] = flat[block.Place(row, column)];
+  });
   return gathered;
 }
 

@@ -207,7 +207,8 @@ def tensor_faults(before, after):
 def memory_faults(before, imported, exported):
     sizes = [file.get_slice(name).get_shape() for name, file in before.file_of.items()]
     elements = [torch.Size(size).numel() for size in sizes]
-    for program, used, limit in (("import", imported, 4 * sum(elements)), ("export", exported, 3 * 4 * max(elements))):
+    limit = 3 * 4 * max(elements)
+    for program, used in (("import", imported), ("export", exported)):
         if used > limit + OTHER_MEMORY:
             yield f"{program} took {used / 1e6:.0f} MB, more than {limit / 1e6:.0f} MB and {OTHER_MEMORY / 1e6:.0f} MB"
 

@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/status.h"
+
 namespace anyorder::launcher {
 namespace {
 
@@ -179,11 +181,12 @@ void BertLikeFamily::FitTensors(const HfConfig& config, TensorTable& tensors) co
 
 // Types that the files lack are copies of those that they have.
 absl::Status BertLikeFamily::Fold(const HfConfig& config, const ParameterLayout& layout,
-                                  const TensorReader& /*read*/, float* flat) const {
+                                  const TensorReader& read, const FlatPiece& piece) const {
   const ParameterInfo& table = layout.Find("transformer.segment_embedding.weight");
-  const int64_t begin = config.model.num_segments * table.shape[1];
-  float* const rows = flat + table.offset;
-  for (int64_t i = begin; i < table.shape.num_elements(); ++i) rows[i] = rows[i - begin];
+  if (table.shape[0] == config.model.num_segments) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<float> rows,
+                   read(absl::StrCat(names().prefix, "embeddings.token_type_embeddings.weight")));
+  piece.ForEachOf(table, [&](int64_t i, float& value) { value = rows[i % std::ssize(rows)]; });
   return absl::OkStatus();
 }
 

@@ -22,7 +22,7 @@ class BertLikeFamily : public HfFamily {
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
   void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
   absl::Status Fold(const HfConfig& config, const ParameterLayout& layout, const TensorReader& read,
-                    float* flat) const override;
+                    const FlatPiece& piece) const override;
 
  protected:
   // Names of the head's output weight, a second one of the embedding, and of a second one of its

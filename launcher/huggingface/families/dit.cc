@@ -54,13 +54,11 @@ absl::StatusOr<std::vector<double>> NoiseLevel(const HfFamily::TensorReader& rea
 
 // Multiplies row r of a matrix [factors' size, ...] by factors[r] + addend.
 void ScaleRows(const ParameterInfo& parameter, std::span<const double> factors, double addend,
-               float* flat) {
+               const FlatPiece& piece) {
   const int64_t columns = parameter.shape.num_elements() / parameter.shape[0];
-  float* element = flat + parameter.offset;
-  for (const double factor : factors) {
-    for (int64_t i = 0; i < columns; ++i, ++element)
-      *element = static_cast<float>(*element * (factor + addend));
-  }
+  piece.ForEachOf(parameter, [&](int64_t i, float& value) {
+    value = static_cast<float>(value * (factors[i / columns] + addend));
+  });
 }
 
 class Dit : public HfFamily {
@@ -94,7 +92,7 @@ class Dit : public HfFamily {
   TensorTable Tensors(const ModelConfig& model, const ParameterLayout& layout) const override;
   void FitTensors(const HfConfig& config, TensorTable& tensors) const override;
   absl::Status Fold(const HfConfig& config, const ParameterLayout& layout, const TensorReader& read,
-                    float* flat) const override;
+                    const FlatPiece& piece) const override;
 
  private:
   const bool is_bd3lm_;
@@ -246,27 +244,29 @@ void Dit::FitTensors(const HfConfig& config, TensorTable& tensors) const {
 }
 
 absl::Status Dit::Fold(const HfConfig& config, const ParameterLayout& layout,
-                       const TensorReader& read, float* flat) const {
+                       const TensorReader& read, const FlatPiece& piece) const {
   if (config.condition_dim == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<double> level, NoiseLevel(read));
   const int64_t dim = config.model.model_dim;
   // x * (1 + scale) + shift behind a LayerNorm, from the modulation's values on.
   const auto fold_norm = [&](const std::string& norm, std::span<const double> modulation) {
-    ScaleRows(layout.Find(norm + ".weight"), modulation.subspan(dim, dim), 1.0, flat);
-    float* const bias = flat + layout.Find(norm + ".bias").offset;
-    for (int64_t i = 0; i < dim; ++i) bias[i] = static_cast<float>(modulation[i]);
+    ScaleRows(layout.Find(norm + ".weight"), modulation.subspan(dim, dim), 1.0, piece);
+    piece.ForEachOf(layout.Find(norm + ".bias"),
+                    [&](int64_t i, float& value) { value = static_cast<float>(modulation[i]); });
   };
   for (int64_t layer = 0; layer < config.model.num_layers; ++layer) {
+    const int64_t* const window = &layout.windows()[static_cast<size_t>(layer + 1)];
+    if (window[0] >= piece.end || window[1] <= piece.begin) continue;
     const std::string ours = absl::StrCat("transformer.layer.", layer, ".");
     ASSIGN_OR_RETURN(
         const std::vector<double> values,
         ApplyDense(read, absl::StrCat("backbone.blocks.", layer, ".", kModulation), level));
     const std::span<const double> modulation(values);
     fold_norm(ours + "rel_attn.layer_norm", modulation);
-    ScaleRows(layout.Find(ours + "rel_attn.o"), modulation.subspan(2 * dim, dim), 0.0, flat);
+    ScaleRows(layout.Find(ours + "rel_attn.o"), modulation.subspan(2 * dim, dim), 0.0, piece);
     fold_norm(ours + "ff.layer_norm", modulation.subspan(3 * dim));
     for (const char* part : {"ff.layer_2.weight", "ff.layer_2.bias"})
-      ScaleRows(layout.Find(ours + part), modulation.subspan(5 * dim, dim), 0.0, flat);
+      ScaleRows(layout.Find(ours + part), modulation.subspan(5 * dim, dim), 0.0, piece);
   }
   ASSIGN_OR_RETURN(const std::vector<double> last,
                    ApplyDense(read, absl::StrCat("backbone.output_layer.", kModulation), level));

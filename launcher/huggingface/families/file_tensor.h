@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -35,6 +36,10 @@ struct TensorBlock {
   TensorBlock Rows(int64_t begin, int64_t count) const;
 
   int64_t num_elements() const { return rows * columns; }
+  // Where an element is in the flat space.
+  int64_t Place(int64_t row, int64_t column) const {
+    return offset + (transposed ? column * rows + row : row * columns + column);
+  }
   friend bool operator==(const TensorBlock&, const TensorBlock&) = default;
 };
 
@@ -70,23 +75,33 @@ using TensorTable = std::vector<FileTensor>;
 FileTensor PlainTensor(const ParameterInfo& parameter, absl::string_view name);
 TensorTable PlainTensors(const std::vector<ParameterInfo>& parameters);
 
-// Copies between a tensor's values, in its own order, and the flat space. `visit(at, element)` is
-// called for each element that we have: its place in the tensor and in the flat space.
-void ForEachElement(const FileTensor& tensor, const auto& visit) {
+// Calls visit(block, at, width) for each block that we have: `at` is the place of its first element
+// in the tensor, whose rows are `width` wide.
+void ForEachBlock(const FileTensor& tensor, const auto& visit) {
   int64_t width = 0;
   for (const TensorBlock& block : tensor.blocks)
     width = tensor.side_by_side ? width + block.columns : block.columns;
-  int64_t begin = 0;
+  int64_t at = 0;
   for (const TensorBlock& block : tensor.blocks) {
-    const int64_t row_step = block.transposed ? 1 : block.columns;
-    const int64_t column_step = block.transposed ? block.rows : 1;
-    for (int64_t row = 0; row < block.rows && block.offset >= 0; ++row) {
-      for (int64_t column = 0; column < block.columns; ++column)
-        visit(begin + row * width + column, block.offset + row * row_step + column * column_step);
-    }
-    begin += tensor.side_by_side ? block.columns : block.num_elements();
+    if (block.offset >= 0) visit(block, at, width);
+    at += tensor.side_by_side ? block.columns : block.num_elements();
   }
 }
+
+// Elements [begin, end) of the flat space, which lie at `values`. A model is imported in such
+// pieces, since a large one does not fit into memory.
+struct FlatPiece {
+  int64_t begin = 0;
+  int64_t end = 0;
+  float* values = nullptr;
+
+  // Calls visit(i, value) for the elements that it has of a parameter, which is a float&.
+  void ForEachOf(const ParameterInfo& parameter, const auto& visit) const {
+    const int64_t last = std::min(end, parameter.end());
+    for (int64_t i = std::max(begin, parameter.offset); i < last; ++i)
+      visit(i - parameter.offset, values[i - begin]);
+  }
+};
 
 // Collects the tensors of a family by our names and theirs.
 class TensorList {

@@ -130,11 +130,11 @@ class HfFamily {
   // What a config.json says of Tensors's table beside our parameters.
   virtual void FitTensors(const HfConfig& /*config*/, TensorTable& /*tensors*/) const {}
   // Puts into the parameters what other tensors of the files say that our network does not have.
-  // `flat` has the parameters as Tensors's table placed them; `read` gives a tensor of the files.
-  // Errors: those of `read`.
+  // `piece` has parameters as Tensors's table placed them; `read` gives a tensor of the files, by
+  // its name with the prefix. Errors: those of `read`.
   using TensorReader = std::function<absl::StatusOr<std::vector<float>>(const std::string& name)>;
   virtual absl::Status Fold(const HfConfig& /*config*/, const ParameterLayout& /*layout*/,
-                            const TensorReader& /*read*/, float* /*flat*/) const {
+                            const TensorReader& /*read*/, const FlatPiece& /*piece*/) const {
     return absl::OkStatus();
   }
 

@@ -113,6 +113,26 @@ class ExchangeDirectory {
     model.Write(At("hf"));
     ExpectRefused(kExitData, parts, overrides);
   }
+  // What is read of "hf", whose names have their prefix, does not depend on the pieces.
+  void ExpectSameInAnyPieces(const RunConfig& config) const {
+    const HfConfig model = Parsed(JsonOf("hf/config.json"));
+    const HfWeights weights = HfWeights::Open(At("hf")).value();
+    const ParameterLayout layout(config.model, model.vocab_size);
+    TensorTable tensors = model.family->Tensors(config.model, layout);
+    model.family->FitTensors(model, tensors);
+    const auto read = [&](int64_t most) {
+      std::vector<float> flat(static_cast<size_t>(layout.num_elements()));
+      for (int64_t begin = 0; begin < std::ssize(flat); begin += most) {
+        const FlatPiece piece = {begin, std::min(begin + most, std::ssize(flat)), &flat[begin]};
+        EXPECT_EQ(weights.Read(tensors, piece), absl::OkStatus());
+        const auto values = [&](const std::string& name) { return weights.Values(name); };
+        EXPECT_EQ(model.family->Fold(model, layout, values, piece), absl::OkStatus());
+      }
+      return BytesOf(flat);
+    };
+    const std::string whole = read(layout.num_elements());
+    for (const int64_t most : {37, 1000}) EXPECT_TRUE(read(most) == whole) << most;
+  }
   // Of "run", as Hugging Face has it or with our names.
   absl::Status Export(const std::string& output, const WeightFileOptions& files = {}) const {
     return ExportModel({At("run"), -1, At(output), ExportFormat::kHuggingFace, files});

@@ -79,6 +79,7 @@ TEST_P(FamilyTest, ComesAndGoesByteForByte) {
     std::fill(rows.begin(), rows.begin() + 2 * kHiddenSize * 4, '\0');
   }
   ASSERT_EQ(ImportBare(), absl::OkStatus());
+  ExpectSameInAnyPieces(ConfigOf());
   ASSERT_TRUE(Export("out").ok());
   ExpectHas("out", model_.tensors);
   Json config = JsonOf("out/config.json");
@@ -312,6 +313,7 @@ TEST_F(ObjectivesTest, EveryObjectiveOfAFamilyIsImported) {
       if (absl::EndsWith(objective, "_finetuning"))
         settings.emplace_back("objective.num_classes=3");
       ASSERT_EQ(Import(settings), absl::OkStatus());
+      ExpectSameInAnyPieces(ConfigOf());
       EXPECT_EQ(ConfigOf().objective.name, objective);
       EXPECT_EQ(absl::StrContains(said_, "prep --examples FILE..."),
                 ObjectiveNamed(objective).value()->sample_kind == SampleKind::kExamples);
@@ -332,6 +334,7 @@ TEST_P(FamilyTest, TypesThatTheObjectiveNeedsBeginAsCopies) {
   const std::string table = prefix_ + "embeddings.token_type_embeddings.weight";
   ASSERT_EQ(Import({"objective.name=unilm"}), absl::OkStatus());
   EXPECT_THAT(said_, HasSubstr("of 6 token types begin as copies of the weights' "));
+  ExpectSameInAnyPieces(ConfigOf());
   ASSERT_EQ(Export("out"), absl::OkStatus());
   EXPECT_EQ(JsonOf("out/config.json")["type_vocab_size"], 6);
   const std::string before = model_.Tensor(table).bytes, after = BytesIn("out", table);

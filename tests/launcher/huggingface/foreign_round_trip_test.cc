@@ -103,6 +103,7 @@ TEST_P(ForeignRoundTripTest, AnUntouchedModelComesBackBitForBit) {
     Remove({"hf", "run", "back"});
     model.Write(At("hf"), num_files);
     ASSERT_EQ(ImportAs("run"), absl::OkStatus());
+    ExpectSameInAnyPieces(ConfigOf());
     ASSERT_EQ(Export("back", {.max_shard_bytes = num_files == 1 ? 0 : 3000}), absl::OkStatus());
     ExpectIs("back", model.tensors);
     EXPECT_EQ(fs::exists(At("back/model.safetensors.index.json")), num_files > 1);

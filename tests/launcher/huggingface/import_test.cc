@@ -82,6 +82,15 @@ TEST_F(ImportTest, AnExportLeavesOutWhatIsNoLongerTrue) {
   EXPECT_EQ(again["torch_dtype"], "bfloat16");
 }
 
+// No moments: a start has zeros in their place.
+TEST_F(ImportTest, TheCheckpointHasTheWeightsAlone) {
+  ASSERT_EQ(Import(), absl::OkStatus());
+  const auto checkpoint = ckpt::Checkpoint::Open(ckpt::CheckpointPath(At("run"), 0)).value();
+  ASSERT_EQ(checkpoint.tensors().size(), 1u);
+  EXPECT_EQ(checkpoint.tensors()[0].name, "master");
+  EXPECT_EQ(checkpoint.Verify(), absl::OkStatus());
+}
+
 TEST_F(ImportTest, WeightsInSeveralFilesAreTheSame) {
   ASSERT_EQ(Import(), absl::OkStatus());
   const std::string whole = StateDigest();
