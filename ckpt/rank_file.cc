@@ -67,6 +67,7 @@ std::vector<Source> SourcesOf(const RankFilePlan& plan, const std::vector<Tensor
   std::vector<Source> sources = {
       {0, plan.layout.header.data(), static_cast<int64_t>(plan.layout.header.size())}};
   for (size_t i = 0; i < ranges.size(); ++i) {
+    if (ranges[i].begin == ranges[i].end) continue;
     int64_t offset = plan.layout.offsets[i];
     const int64_t size = SizeOf(ranges[i].dtype);
     if (ranges[i].read) {

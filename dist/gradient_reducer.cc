@@ -99,7 +99,7 @@ absl::Status GradientReducer::AllocateEvents() {
 float* GradientReducer::DataOf(const GradientWindows::Window& window) const {
   if (is_alone()) return sums_[schedule_.NodesBefore(round_).size()] + window.range.begin;
   const bool is_left = schedule_.level() > 0 && place_in_node() % 2 == 0;
-  return is_left ? waiting_[0] + window.range.begin : buffers_[window.buffer];
+  return is_left ? waiting_[0] + window.range.begin : buffers_[window.buffer] + window.offset();
 }
 
 const std::vector<GradientReducer::Place>& GradientReducer::LeafPlaces() {
@@ -114,7 +114,8 @@ const std::vector<GradientReducer::Place>& GradientReducer::LeafPlaces() {
 
 void GradientReducer::BeginWindow(int64_t element) {
   if (!is_asynchronous()) return;
-  // What waits is read by the exchange of a round, which is over when the next one's begins.
+  // What waits is read by the exchange of a round, which is over when the next one's begins. A rank
+  // with a fault does not call this; nobody reads the sums of its step.
   if (schedule_.level() > 0 && place_in_node() == 0) done_->Wait({});
   for (const GradientWindows::Window& window : windows_.windows()) {
     if (element < window.range.begin || element >= window.range.end) continue;
@@ -222,10 +223,19 @@ TensorView GradientReducer::ReduceScatter(absl::Span<double> scalars) {
 }
 
 void GradientReducer::MoveToOwners() {
+  // By window, so that no call has all buckets' messages.
+  for (const GradientWindows::Window& window : windows_.windows()) MoveToOwners(window.buckets);
+  if (!is_asynchronous()) return;
+  // Also what the next step writes: what waits was read here.
+  done_->Record(stream());
+  done_->Wait({});
+}
+
+void GradientReducer::MoveToOwners(Range buckets) {
   const int me = communicator_.rank();
   std::vector<SendBlock> send;
   std::vector<ReceiveBlock> receive;
-  for (int64_t bucket = 0; bucket < windows_.num_buckets(); ++bucket) {
+  for (int64_t bucket = buckets.begin; bucket < buckets.end; ++bucket) {
     const Range mine = windows_.Slice(bucket, me);
     for (int peer = 0; peer < communicator_.world_size(); ++peer) {
       const Range outgoing = Intersection(mine, partition_.OwnedBy(peer));
@@ -243,10 +253,6 @@ void GradientReducer::MoveToOwners() {
     }
   }
   transport_->Exchange(send, receive, stream());
-  if (!is_asynchronous()) return;
-  // Also what the next step writes: what waits was read here.
-  done_->Record(stream());
-  done_->Wait({});
 }
 
 void GradientReducer::Copy(const float* from, float* to, int64_t count) {

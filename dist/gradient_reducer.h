@@ -133,6 +133,7 @@ class GradientReducer {
   void AddRound(Range buckets, float* own_window);
   void EndLeaf();
   void MoveToOwners();
+  void MoveToOwners(Range buckets);
   void Copy(const float* from, float* to, int64_t count);
 
   Communicator& communicator_;

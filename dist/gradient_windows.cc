@@ -49,7 +49,7 @@ void GradientWindows::AddWindows(const Sizes& sizes) {
     Window& window = windows_[i];
     window.buffer = i + 1 == windows_.size() ? 0 : 1 + static_cast<int>(i % 2);
     int64_t& elements = buffer_elements_[window.buffer];
-    elements = std::max(elements, window.range.size());
+    elements = std::max(elements, window.offset() + window.range.size());
   }
   std::reverse(windows_.begin(), windows_.end());
 }

@@ -23,8 +23,11 @@ class GradientWindows {
   struct Window {
     Range range;
     Range buckets;  // their numbers
-    int buffer =
-        0;  // the first window has one of its own; the others, from the last on, take turns
+    // The first window has one of its own; the others, from the last on, take turns.
+    int buffer = 0;
+    // Where its elements begin there: aligned as in the flat space, so that libraries, which look
+    // at addresses, do the same with them wherever they lie.
+    int64_t offset() const { return range.begin % kUnitElements; }
   };
   struct Sizes {
     int64_t num_elements = 0;

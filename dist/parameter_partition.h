@@ -141,10 +141,9 @@ class LeafSchedule {
     const int64_t most = num_leaves / world_size;
     if (leaves_per_exchange != 0 && (leaves_per_exchange < 1 || leaves_per_exchange > most ||
                                      (leaves_per_exchange & (leaves_per_exchange - 1)) != 0)) {
-      return InvalidArgument("dist.leaves_per_exchange is ", leaves_per_exchange,
-                             ", and each of the ranks (", world_size, ") has ", most,
-                             " microbatches of a step or more: must be 0 or a power of two up to ",
-                             most);
+      return InvalidArgument(
+          "dist.leaves_per_exchange is ", leaves_per_exchange, " but ", world_size, " ranks have ",
+          most, " microbatches a step each: set it to 0 or to a power of two up to ", most);
     }
     return absl::OkStatus();
   }

@@ -1,6 +1,7 @@
 // AdamW with its state cut over the ranks (ZeRO stage 1, Rajbhandari et al. 2020): each rank keeps
-// fp32 master weights and both moments of the range it owns, updates them, and all ranks gather the
-// new weights. With OptimizerConfig::ema_decay it also keeps the average of its master weights.
+// fp32 master weights and both moments of the range it owns, updates them, and the new weights go
+// to all who compute with them. With OptimizerConfig::ema_decay it also keeps the average of its
+// master weights.
 //
 // Everything global is computed in an order that does not depend on the number of ranks: the
 // gradient norm is the sum of per-block sums of squares, added in an order fixed by their number.

@@ -17,6 +17,10 @@ TensorView Elements(TensorView view, Range whole, Range part) {
   return view.Slice(part.begin - whole.begin, {part.size()});
 }
 
+// Where a window begins in its memory: aligned as in the flat space, so that libraries, which look
+// at addresses, do the same with it wherever it lies.
+int64_t OffsetOf(Range window) { return window.begin % kUnitElements; }
+
 // Of equal slices, but for the last ones.
 int64_t StrideOf(Range window, Range group) {
   return (NumUnits(window.size()) + group.size() - 1) / group.size() * kUnitElements;
@@ -83,7 +87,7 @@ absl::Status WeightWindows::Allocate() {
     part_elements += stride;
     // With room for equal slices.
     int64_t& elements = buffer_elements[window.buffer];
-    elements = std::max(elements, stride * group_.size());
+    elements = std::max(elements, OffsetOf(window.range) + stride * group_.size());
   }
   if (part_elements > 0) {
     ASSIGN_OR_RETURN(part_, allocate(part_elements));
@@ -94,15 +98,19 @@ absl::Status WeightWindows::Allocate() {
   }
   int64_t next = 0;
   for (Window& window : windows_) {
-    const Shape shape{window.range.size()};
+    const auto place_in = [&](const kernels::Buffer& buffer) {
+      return TensorView(static_cast<char*>(buffer.data()) + OffsetOf(window.range) * SizeOf(dtype_),
+                        dtype_, {window.range.size()});
+    };
     if (window.is_whole) {
       // One that is all has room behind it, which a library's own all-gather needs.
       const int64_t room = windows_.size() == 1 ? partition_.padded_elements() : 0;
-      ASSIGN_OR_RETURN(whole_.emplace_back(), allocate(std::max(room, window.range.size())));
-      window.data = TensorView(whole_.back()->data(), dtype_, shape);
+      const int64_t elements = OffsetOf(window.range) + window.range.size();
+      ASSIGN_OR_RETURN(whole_.emplace_back(), allocate(std::max(room, elements)));
+      window.data = place_in(*whole_.back());
       continue;
     }
-    window.data = TensorView(buffers_[window.buffer]->data(), dtype_, shape);
+    window.data = place_in(*buffers_[window.buffer]);
     window.slice = TensorView(static_cast<char*>(part_->data()) + next * SizeOf(dtype_), dtype_,
                               {window.slice_range.size()});
     next += StrideOf(window.range, group_);

@@ -17,6 +17,7 @@
 
 #include "absl/status/statusor.h"
 
+#include "core/base/check.h"
 #include "core/base/tensor.h"
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
@@ -61,7 +62,10 @@ class WeightWindows {
   // Whether a Begin may have to talk.
   bool is_sharded() const { return part_ != nullptr; }
   // All of them. REQUIRES: !is_sharded().
-  TensorView whole() const { return windows_[0].data; }
+  TensorView whole() const {
+    ANYORDER_CHECK(windows_.size() == 1);
+    return windows_[0].data;
+  }
   // Where an update may write the rounded weights of the owned range itself; null if sharded.
   TensorView owned() const;
 

@@ -175,7 +175,8 @@ class TransformerNetwork final : public Transformer {
 
   // The same operations in every microbatch: clusters make their number depend on the text.
   bool IsWorthRecording() const {
-    return !shape_.model.adaptive() &&
+    // Its gradient is one window then, which should not take a gigabyte.
+    return !shape_.model.adaptive() && layout_.num_elements() < int64_t{1} << 28 &&
            graphs_.IsWorthwhile(shape_.batch.num_rows() * shape_.model.model_dim);
   }
 

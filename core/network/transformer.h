@@ -35,7 +35,7 @@ class Transformer {
 
   virtual const ParameterLayout& layout() const = 0;
   // Where the windows begin that StepArgs speaks of: those of the layout, or one where all of the
-  // backward pass is asked for at once.
+  // backward pass is asked for at once (but with layer_begins).
   virtual std::vector<int64_t> windows() const = 0;
   // Forward, and with gradients backward. Deterministic: the same arguments give the same bits,
   // whatever the retention. Returns when all of it is done. REQUIRES: no gradients without

@@ -232,12 +232,9 @@ absl::Status Trainer::FitLocalNetwork() {
         objective_->Shape(candidate.train.micro_batch_size), *backend_,
         candidate.train.retention());
     if (!smaller.ok()) return false;
-    // Gradient, weights, moments and average of this rank, if no other shares them.
-    const int64_t bytes_per_parameter = config_.optimizer.keeps_average() ? 20 : 16;
-    const ParameterLayout& layout = (*smaller)->layout();
-    return backend_
-        ->Allocate(bytes_per_parameter * layout.num_elements() +
-                   SizeOf(ToDType(config_.model.dtype)) * layout.num_frozen_elements())
+    const MemoryNeed need = ComputeMemoryNeed(
+        candidate, static_cast<int64_t>(dataset_->index().vocab_size), communicator_.world_size());
+    return backend_->Allocate(static_cast<int64_t>(need.state + need.gradients + need.recurrence))
         .ok();
   });
 }
@@ -267,7 +264,10 @@ absl::Status Trainer::BuildLocalNetwork() {
   reduction.num_leaves = config_.train.num_microbatches();
   reduction.num_scalars = static_cast<int64_t>(num_scalars());
   reduction.leaves_per_exchange = config_.dist.leaves_per_exchange;
-  reduction.window_begins = transformer_->windows();
+  const bool is_sharded =
+      config_.dist.shard_weights != dist::WeightSharding::kNone && communicator_.world_size() > 1;
+  // What reads weights by window is not recorded.
+  reduction.window_begins = is_sharded ? transformer_->layout().windows() : transformer_->windows();
   reduction.transport = transport_.get();
   reduction.bucket_bytes = config_.dist.bucket_mib << 20;
   reduction.min_slice_elements = options_.min_slice_elements;

@@ -109,8 +109,9 @@ TEST(GradientReducerTest, RefusesOptionsThatDoNotFit) {
     EXPECT_THAT(message({100, 6}), HasSubstr("6 microbatches per step: must be a power of two"));
     EXPECT_THAT(message({100, 2}), HasSubstr("3 ranks but only 2 microbatches"));
     EXPECT_THAT(message({0, 4}), HasSubstr("0 elements"));
-    EXPECT_THAT(message({100, 8, 0, 4}),
-                HasSubstr("dist.leaves_per_exchange is 4, and each of the ranks (3) has 2"));
+    EXPECT_THAT(
+        message({100, 8, 0, 4}),
+        HasSubstr("dist.leaves_per_exchange is 4 but 3 ranks have 2 microbatches a step each"));
     EXPECT_THAT(message({100, 16, 0, 3}), HasSubstr("a power of two up to 5"));
   });
 }

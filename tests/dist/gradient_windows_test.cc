@@ -41,6 +41,8 @@ void WriteInPieces(GradientReducer& reducer, kernels::Backend& backend,
   const std::vector<GradientReducer::Place> places = reducer.LeafPlaces();
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     const Range range = place->range;
+    // Aligned as in the flat space, wherever it is.
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(place->data) % 16, range.begin % 4 * sizeof(float));
     reducer.BeginWindow(range.begin);
     for (int64_t end = range.end; end > range.begin;) {
       const int64_t begin = random() % 4 == 0

@@ -84,6 +84,8 @@ TEST(WeightWindowsTest, AWindowIsThereWhenItIsBegun) {
         for (const size_t window : order) {
           weights->Begin(window);
           const WeightWindows::Window& place = weights->windows()[window];
+          EXPECT_EQ(reinterpret_cast<uintptr_t>(place.data.raw()) % 16,
+                    place.range.begin % 4 * sizeof(float));
           const std::vector<float> expected(values.begin() + place.range.begin,
                                             values.begin() + place.range.end);
           EXPECT_TRUE(SameBits(ToHost<float>(device.backend, place.data), expected)) << window;

@@ -19,8 +19,8 @@ namespace anyorder {
 struct NonfiniteFindings {
   int rank = -1;     // the lowest rank that found one; -1: each rank's own are finite
   std::string text;  // "rank 1 on node7: loss of lane 4, gradient of lanes 4 to 5"
-  std::vector<int64_t>
-      empty_lanes;  // whose recurrence memory is not finite, of all ranks, in order
+  std::vector<int64_t> empty_lanes;  // whose recurrence memory is not finite, of all ranks, one
+                                     // rank's after the other's
 };
 
 class NonfiniteFinder {

@@ -59,7 +59,12 @@ absl::Status ReplicaCheck::Watch(dist::WeightWindows& weights) {
 
 void ReplicaCheck::Digest(size_t window, ConstTensorView weights, StreamView stream) {
   auto* const digests = static_cast<kernels::DigestValue*>(digests_->data());
-  backend_.Digest(weights, TensorView(digests + window, DType::kInt64, {2}), stream);
+  // From the first whole word on: up to three elements of a window are not compared.
+  const auto behind_word = static_cast<int64_t>(reinterpret_cast<uintptr_t>(weights.raw()) % 8);
+  const int64_t skipped =
+      std::min((8 - behind_word) % 8 / SizeOf(weights.dtype()), weights.num_elements());
+  backend_.Digest(weights.Slice(skipped, {weights.num_elements() - skipped}),
+                  TensorView(digests + window, DType::kInt64, {2}), stream);
 }
 
 absl::Status ReplicaCheck::Compare(int64_t step, TrainingState& state) {

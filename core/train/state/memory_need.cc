@@ -82,10 +82,10 @@ WindowElements WindowsOf(const RunConfig& config, int64_t vocab_size, bool is_fr
   return {size(0, begins[1]), size(begins[1], begins[2]), size(begins.back(), end)};
 }
 
-// As dist::WeightWindows. How many ranks a node has is not known here: "node" counts as "none".
+// As dist::WeightWindows. How many ranks a node has is not known here: "node" counts as "all".
 double WeightElements(const RunConfig& config, int64_t vocab_size, double trained, double frozen,
                       double ranks) {
-  if (config.dist.shard_weights != dist::WeightSharding::kAll || ranks == 1)
+  if (config.dist.shard_weights == dist::WeightSharding::kNone || ranks == 1)
     return trained + frozen;
   const WindowElements windows = WindowsOf(config, vocab_size, /*is_frozen=*/frozen > 0);
   const double whole = windows.input + windows.heads;

@@ -18,7 +18,7 @@ struct MemoryNeed {
   double gradients = 0;    // windows, sums that wait, and the owned one
   double recurrence = 0;   // rings of its lanes
   double activations = 0;  // of one microbatch
-  double staging = 0;      // always the host's: its share of a checkpoint, twice
+  double staging = 0;      // always the host's: its share of a checkpoint, staged_copies times
 
   double on_device() const { return state + gradients + recurrence + activations; }
 };

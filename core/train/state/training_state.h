@@ -1,6 +1,6 @@
 // Everything a run is at one moment besides its step number: weights, Adam moments, the average of
-// the weights (optimizer.ema_decay), recurrence memory. This rank holds the compute weights whole,
-// its range of master weights, moments and average, and the memory of its own lanes.
+// the weights (optimizer.ema_decay), recurrence memory. This rank holds the compute weights, whole
+// or its slices, its range of master weights, moments and average, and the memory of its own lanes.
 //
 // A checkpoint holds the same as global tensors "master", "adam_m", "adam_v", with an average "ema"
 // [parameters], and "memory" [lanes, L, M, d], so that any number of ranks can load what any other
