@@ -31,10 +31,11 @@ class DeviceTransport {
 
   // "MPI", "MPI through host memory", "NCCL 2.28.9"
   virtual std::string name() const = 0;
-  // Where calls run that return before data have moved, beside what the main stream computes; all
-  // users' calls in the order in which they ask. The main stream where a call waits for its peers.
+  // The stream for exchanges that should overlap with the main stream. All users share it, and
+  // their calls run in the order in which they are made. The main stream if calls wait for their
+  // peers.
   virtual StreamView messages() const { return {}; }
-  // What is asked of messages() from now on begins after what the main stream was asked for so far.
+  // Work that is queued on messages() from now on waits for what the main stream has queued so far.
   virtual void FollowMain() {}
   bool is_asynchronous() const { return messages().handle != nullptr; }
 

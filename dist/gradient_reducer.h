@@ -10,7 +10,7 @@
 // A gradient exists in windows only: backward finishes it from its end to its begin, and a window
 // is added and sent as soon as it is final, then its memory serves another. Only a left child that
 // waits for its sibling is whole: `level` buffers of N elements, none if ranks exchange every leaf.
-// Where the transport is asynchronous all of that runs beside the backward pass.
+// With an asynchronous transport the exchange overlaps with the backward pass.
 //
 // With one round a rank sends N * 4 * (R - 1) / R bytes, as a ring reduce-scatter does, and up to
 // 1 / R of that again to move slices to their owners; in two levels most stay within the machine.

@@ -25,7 +25,7 @@ std::vector<int> PlacesOfRanks(const RankGroups& groups) {
 
 GradientWindows::GradientWindows(const Sizes& sizes, const RankGroups& groups, int rank)
     : world_size_(groups.world_size()),
-      min_units_(NumUnits(sizes.min_slice_elements)),
+      min_slice_elements_(NumUnits(sizes.min_slice_elements) * kUnitElements),
       place_of_rank_(PlacesOfRanks(groups)) {
   AddWindows(sizes);
   AddBuckets(std::clamp<int64_t>(sizes.bucket_elements, 1, sizes.num_elements), rank);
@@ -61,7 +61,7 @@ void GradientWindows::AddBuckets(int64_t bucket_elements, int rank) {
     for (int64_t begin = window.range.begin; begin < window.range.end; begin += size) {
       buckets_.push_back({{begin, std::min(begin + size, window.range.end)}, layout_elements_});
       const int64_t bucket = num_buckets() - 1;
-      largest_slice_ = std::max(largest_slice_, StrideOf(Bucket(bucket)));
+      largest_slice_ = std::max(largest_slice_, LengthOf(Bucket(bucket)));
       // One rank's slices are the flat space.
       const int64_t slice = Slice(bucket, rank).size();
       layout_elements_ += world_size_ == 1 ? slice : NumUnits(slice) * kUnitElements;
@@ -70,16 +70,13 @@ void GradientWindows::AddBuckets(int64_t bucket_elements, int rank) {
   }
 }
 
-int64_t GradientWindows::StrideOf(Range bucket) const {
-  const int64_t share = (NumUnits(bucket.size()) + world_size_ - 1) / world_size_;
-  return std::max(share, min_units_) * kUnitElements;
+int64_t GradientWindows::LengthOf(Range bucket) const {
+  return std::max(SliceLength(bucket, world_size_), min_slice_elements_);
 }
 
 Range GradientWindows::Slice(int64_t bucket, int rank) const {
   const Range range = Bucket(bucket);
-  const int64_t stride = StrideOf(range);
-  const int64_t begin = range.begin + place_of_rank_[rank] * stride;
-  return Intersection({begin, begin + stride}, range);
+  return SliceAt(range, LengthOf(range), place_of_rank_[rank]);
 }
 
 }  // namespace anyorder::dist

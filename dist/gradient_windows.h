@@ -61,10 +61,11 @@ class GradientWindows {
 
   void AddWindows(const Sizes& sizes);
   void AddBuckets(int64_t bucket_elements, int rank);
-  int64_t StrideOf(Range bucket) const;
+  // Of its slices.
+  int64_t LengthOf(Range bucket) const;
 
   int world_size_;
-  int64_t min_units_;               // of a slice
+  int64_t min_slice_elements_;
   std::vector<int> place_of_rank_;  // its slice's in a bucket
   std::vector<Window> windows_;
   std::vector<BucketInfo> buckets_;

@@ -37,6 +37,17 @@ inline Range Intersection(Range a, Range b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+// The length of slices that are whole units and all equal but for the last ones, which may be
+// empty.
+inline int64_t SliceLength(Range range, int64_t slices) {
+  return (NumUnits(range.size()) + slices - 1) / slices * kUnitElements;
+}
+// The index-th slice of that length.
+inline Range SliceAt(Range range, int64_t length, int64_t index) {
+  const int64_t begin = range.begin + index * length;
+  return Intersection({begin, begin + length}, range);
+}
+
 // The flat parameter space [0, num_elements) cut into one contiguous range per rank. All are
 // equally long, so that libraries' collectives, which know one length, fit, but for the last ones:
 // there is a shorter range, and ranks behind it own nothing. Boundaries are multiples of the block
@@ -59,7 +70,6 @@ class Partition {
   // [world_size + 1]; rank r owns [offsets[r], offsets[r + 1]).
   const std::vector<int64_t>& offsets() const { return offsets_; }
   Range OwnedBy(int rank) const { return {offsets_[rank], offsets_[rank + 1]}; }
-  int64_t largest() const { return OwnedBy(0).size(); }
   // With room behind the last elements, so that every rank's range could be as long as rank 0's, in
   // whole blocks.
   int64_t padded_elements() const { return world_size() * stride_; }

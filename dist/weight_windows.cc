@@ -21,15 +21,8 @@ TensorView Elements(TensorView view, Range whole, Range part) {
 // at addresses, do the same with it wherever it lies.
 int64_t OffsetOf(Range window) { return window.begin % kUnitElements; }
 
-// Of equal slices, but for the last ones.
-int64_t StrideOf(Range window, Range group) {
-  return (NumUnits(window.size()) + group.size() - 1) / group.size() * kUnitElements;
-}
-
 Range SliceOf(Range window, Range group, int64_t rank) {
-  const int64_t stride = StrideOf(window, group);
-  const int64_t begin = window.begin + (rank - group.begin) * stride;
-  return Intersection({begin, begin + stride}, window);
+  return SliceAt(window, SliceLength(window, group.size()), rank - group.begin);
 }
 
 std::vector<Range> GroupsOf(WeightSharding sharding, const RankGroups& nodes) {
@@ -83,7 +76,7 @@ absl::Status WeightWindows::Allocate() {
   std::array<int64_t, 2> buffer_elements{};
   for (const Window& window : windows_) {
     if (window.is_whole) continue;
-    const int64_t stride = StrideOf(window.range, group_);
+    const int64_t stride = SliceLength(window.range, group_.size());
     part_elements += stride;
     // With room for equal slices.
     int64_t& elements = buffer_elements[window.buffer];
@@ -113,7 +106,7 @@ absl::Status WeightWindows::Allocate() {
     window.data = place_in(*buffers_[window.buffer]);
     window.slice = TensorView(static_cast<char*>(part_->data()) + next * SizeOf(dtype_), dtype_,
                               {window.slice_range.size()});
-    next += StrideOf(window.range, group_);
+    next += SliceLength(window.range, group_.size());
   }
   return absl::OkStatus();
 }
@@ -157,7 +150,8 @@ void WeightWindows::GatherFromOwners(const Window& window, ConstTensorView value
                                offsets, StreamView{});
 }
 
-// The owned part of the window goes by its buffer to whoever keeps it, in each group.
+// Each rank rounds the part of the window that it owns into the window's buffer and sends it from
+// there to the ranks that keep slices of it.
 void WeightWindows::SetSlices(const Window& window, ConstTensorView values) {
   Round(window, values, window.data);
   const int me = communicator_.rank();
@@ -209,7 +203,7 @@ void WeightWindows::GatherSlices(const Window& window, StreamView stream) {
   const auto place_of = [&](Range range) { return Elements(window.data, window.range, range); };
   if (mine.size() > 0) backend_.Cast(window.slice, place_of(mine), stream);
   if (groups_.size() == 1) {
-    const int64_t stride = StrideOf(window.range, group_) * SizeOf(dtype_);
+    const int64_t stride = SliceLength(window.range, group_.size()) * SizeOf(dtype_);
     std::vector<int64_t> offsets;
     for (int64_t rank = 0; rank <= group_.size(); ++rank)
       offsets.push_back(std::min(rank * stride, window.data.num_bytes()));

@@ -1,5 +1,5 @@
-// The sum beside the backward pass: the bits of the tree, however windows and buckets are cut,
-// however the leaf arrives, whoever is late, and after however many leaves ranks exchange.
+// The sum of gradients has the bits of the tree for every cut into windows and buckets, every order
+// in which parts of a leaf become ready, every late stream, and every number of leaves a round.
 
 #include "dist/gradient_windows.h"
 

@@ -20,7 +20,7 @@ TEST(PartitionTest, GivesRanksEqualStridesOfWholeBlocks) {
                   (Range{std::min(size, rank * stride), std::min(size, (rank + 1) * stride)}));
       }
       EXPECT_EQ(partition.OwnedBy(ranks - 1).end, size) << size << " over " << ranks;
-      EXPECT_EQ(partition.largest(), std::min(size, stride));
+      EXPECT_EQ(partition.OwnedBy(0).size(), std::min(size, stride));
       EXPECT_EQ(partition.padded_elements(), ranks * stride);
       EXPECT_EQ(partition.padded_blocks() * kOwned, partition.padded_elements());
     }
@@ -31,7 +31,7 @@ TEST(PartitionTest, TheLastRanksMayOwnNothing) {
   const Partition partition(10, 3);
   EXPECT_EQ(partition.OwnedBy(0), (Range{0, 10}));
   EXPECT_EQ(partition.OwnedBy(1).size() + partition.OwnedBy(2).size(), 0);
-  EXPECT_EQ(partition.largest(), 10);
+  EXPECT_EQ(partition.OwnedBy(0).size(), 10);
   EXPECT_EQ(partition.num_blocks(), 1);
 }
 

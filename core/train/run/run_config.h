@@ -155,12 +155,12 @@ struct DistConfig {
         "Order in which gradients are summed: a fixed \"tree\", bitwise identical on any number of "
         "ranks. \"fast\", of earlier versions, means the same.");
     visit("leaves_per_exchange", self.leaves_per_exchange,
-          "Microbatches, a power of two, whose gradients a rank sums before ranks exchange them: "
-          "fewer take less memory and more messages; 0: all of a rank.",
+          "Each rank sums the gradients of so many microbatches, a power of two, before ranks "
+          "exchange them. Fewer need less memory and more messages; 0: all of the rank's.",
           AtLeast(0, "microbatches"), Decides::kNothing);
     visit("shard_weights", self.shard_weights,
-          "Who keeps a slice of each layer's weights and gathers the others' shortly before it is "
-          "computed: nobody, the ranks of a \"node\", or \"all\" ranks.",
+          "Ranks that share one copy of the layers' weights, each layer gathered shortly before it "
+          "is computed: \"none\" (each rank has a copy), those of a \"node\", or \"all\".",
           Decides::kNothing);
     visit("transport", self.transport,
           "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "

@@ -85,8 +85,8 @@ absl::StatusOr<WarmStart> PlanWarmStart(const std::string& init_from, const RunC
 absl::Status ReadTransferred(const WeightReader& weights, const TransferPlan& plan, int64_t begin,
                              int64_t end, float* master);
 
-// The weights beside which adapters are trained, in the run's activation dtype, of which this rank
-// reads its part. `done` as in TrainingState::Load.
+// Reads the frozen weights of a run with adapters, in its activation dtype: those windows and
+// slices of `frozen` that this rank keeps. `done` as in TrainingState::Load.
 absl::Status LoadFrozenWeights(const WarmStart& start, kernels::Backend& backend,
                                dist::WeightWindows& frozen,
                                const std::function<absl::Status(int64_t elements)>& done);
