@@ -199,15 +199,6 @@ absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeCommunicatorTransport(
   return std::make_unique<DirectTransport>(communicator);
 }
 
-absl::Status TransportChoice::Resolve(DeviceTransport* given, Communicator& communicator,
-                                      kernels::Backend& backend) {
-  if (given == nullptr) {
-    ASSIGN_OR_RETURN(own_, MakeCommunicatorTransport(communicator, backend));
-  }
-  transport_ = given != nullptr ? given : own_.get();
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeStagedTransport(Communicator& communicator,
                                                                      kernels::Backend& backend,
                                                                      int64_t staging_bytes) {

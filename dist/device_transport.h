@@ -58,19 +58,6 @@ class DeviceTransport {
 absl::StatusOr<std::unique_ptr<DeviceTransport>> MakeCommunicatorTransport(
     Communicator& communicator, kernels::Backend& backend);
 
-// A transport that is given, or one of MakeCommunicatorTransport that this object owns.
-class TransportChoice {
- public:
-  absl::Status Resolve(DeviceTransport* given, Communicator& communicator,
-                       kernels::Backend& backend);
-  DeviceTransport& operator*() const { return *transport_; }
-  DeviceTransport* operator->() const { return transport_; }
-
- private:
-  std::unique_ptr<DeviceTransport> own_;
-  DeviceTransport* transport_ = nullptr;
-};
-
 // Device memory over a Communicator that can only read the host's: through staging memory, in
 // pieces, so that staging is bounded and one piece is copied while another is on its way. It does
 // not overlap with computation: a call waits for its peers. `staging_bytes` is the host memory of

@@ -24,44 +24,42 @@ int64_t BucketElements(const GradientReducerOptions& options, const DeviceTransp
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<GradientReducer>> GradientReducer::Create(
-    Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options) {
+    Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+    const GradientReducerOptions& options) {
   const int ranks = communicator.world_size();
   RETURN_IF_ERROR(LeafSchedule::Check(options.num_leaves, ranks, options.leaves_per_exchange));
   if (options.num_elements < 1 || options.num_scalars < 0) {
     return InvalidArgument("gradient reduction of ", options.num_elements, " elements and ",
                            options.num_scalars, " scalars: nothing to sum");
   }
-  TransportChoice transport;
-  RETURN_IF_ERROR(transport.Resolve(options.transport, communicator, backend));
-  const int64_t bucket_elements = BucketElements(options, *transport, ranks);
   // One rank sums by rounds of a leaf, which have no exchange.
   const LeafSchedule schedule(options.num_leaves, ranks,
                               ranks == 1 ? 1 : options.leaves_per_exchange);
   auto reducer = std::unique_ptr<GradientReducer>(
-      new GradientReducer(communicator, backend, options, schedule, bucket_elements));
-  reducer->transport_ = std::move(transport);
+      new GradientReducer(communicator, backend, transport, options, schedule));
   RETURN_IF_ERROR(reducer->AllocateBuffers());
   return reducer;
 }
 
 GradientReducer::GradientReducer(Communicator& communicator, kernels::Backend& backend,
-                                 const GradientReducerOptions& options,
-                                 const LeafSchedule& schedule, int64_t bucket_elements)
+                                 DeviceTransport& transport, const GradientReducerOptions& options,
+                                 const LeafSchedule& schedule)
     : communicator_(communicator),
       backend_(backend),
       options_(options),
+      transport_(transport),
       partition_(options.num_elements, communicator.world_size()),
       schedule_(schedule),
       leaves_(schedule.LeavesOf(communicator.rank())),
       windows_({.num_elements = options.num_elements,
                 .begins = options.window_begins,
-                .bucket_elements = bucket_elements,
+                .bucket_elements = BucketElements(options, transport, communicator.world_size()),
                 .min_slice_elements = options.min_slice_elements},
                communicator.nodes(), communicator.rank()) {}
 
-absl::StatusOr<float*> GradientReducer::Allocate(int64_t elements) {
-  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.Allocate(std::max<int64_t>(1, elements) *
-                                                             static_cast<int64_t>(sizeof(float))));
+absl::StatusOr<float*> GradientReducer::Allocate(MemoryPlace place, int64_t elements) {
+  const int64_t bytes = std::max<int64_t>(1, elements) * static_cast<int64_t>(sizeof(float));
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.AllocateAt(place, bytes));
   return static_cast<float*>(memory_.back()->data());
 }
 
@@ -72,18 +70,20 @@ absl::Status GradientReducer::AllocateBuffers() {
     most_sums = std::max({most_sums, written, schedule_.NodesBefore(round + 1).size()});
   }
   for (size_t i = 0; i < most_sums; ++i) {
-    ASSIGN_OR_RETURN(sums_.emplace_back(), Allocate(windows_.layout_elements()));
+    ASSIGN_OR_RETURN(sums_.emplace_back(), Allocate(options_.partials, windows_.layout_elements()));
   }
-  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, *transport_, schedule_,
+  ASSIGN_OR_RETURN(exchange_, TreeExchange::Create(communicator_, backend_, transport_, schedule_,
                                                    windows_.largest_slice()));
   if (is_alone()) return absl::OkStatus();
   for (int level = 0; level < schedule_.level(); ++level) {
-    ASSIGN_OR_RETURN(waiting_.emplace_back(), Allocate(options_.num_elements));
+    ASSIGN_OR_RETURN(waiting_.emplace_back(),
+                     Allocate(MemoryPlace::kDevice, options_.num_elements));
   }
   for (int buffer = 0; buffer < GradientWindows::kBuffers; ++buffer) {
-    ASSIGN_OR_RETURN(buffers_[buffer], Allocate(windows_.buffer_elements(buffer)));
+    ASSIGN_OR_RETURN(buffers_[buffer],
+                     Allocate(MemoryPlace::kDevice, windows_.buffer_elements(buffer)));
   }
-  ASSIGN_OR_RETURN(owned_sum_, Allocate(owned().size()));
+  ASSIGN_OR_RETURN(owned_sum_, Allocate(MemoryPlace::kDevice, owned().size()));
   return AllocateEvents();
 }
 
@@ -138,7 +138,7 @@ void GradientReducer::Finish(const GradientWindows::Window& window) {
     if (has_leaf()) JoinSiblings(place.range, place.data, {});
     return;
   }
-  if (is_asynchronous()) transport_->FollowMain();
+  if (is_asynchronous()) transport_.FollowMain();
   AddRound(window.buckets, place.data);
   if (is_asynchronous()) read_[window.buffer]->Record(stream());
 }
@@ -224,23 +224,30 @@ TensorView GradientReducer::ReduceScatter(absl::Span<double> scalars) {
 
 void GradientReducer::MoveToOwners() {
   // By window, so that no call has all buckets' messages.
-  for (const GradientWindows::Window& window : windows_.windows()) MoveToOwners(window.buckets);
+  for (const GradientWindows::Window& window : windows_.windows()) MoveToOwners(window);
   if (!is_asynchronous()) return;
   // Also what the next step writes: what waits was read here.
   done_->Record(stream());
   done_->Wait({});
 }
 
-void GradientReducer::MoveToOwners(Range buckets) {
+void GradientReducer::MoveToOwners(const GradientWindows::Window& window) {
   const int me = communicator_.rank();
   std::vector<SendBlock> send;
   std::vector<ReceiveBlock> receive;
-  for (int64_t bucket = buckets.begin; bucket < buckets.end; ++bucket) {
+  for (int64_t bucket = window.buckets.begin; bucket < window.buckets.end; ++bucket) {
     const Range mine = windows_.Slice(bucket, me);
+    const float* sum = sums_[0] + windows_.PlaceOf(bucket);
+    // Libraries send what lies in the device's memory: where the window was.
+    if (options_.partials == MemoryPlace::kHost && mine.size() > 0) {
+      float* const place = buffers_[window.buffer] + mine.begin - window.range.begin;
+      Copy(sum, place, mine.size());
+      sum = place;
+    }
     for (int peer = 0; peer < communicator_.world_size(); ++peer) {
       const Range outgoing = Intersection(mine, partition_.OwnedBy(peer));
       const Range incoming = Intersection(windows_.Slice(bucket, peer), owned());
-      const float* const from = sums_[0] + windows_.PlaceOf(bucket) + (outgoing.begin - mine.begin);
+      const float* const from = sum + (outgoing.begin - mine.begin);
       float* const to = owned_sum_ + (incoming.begin - owned().begin);
       if (peer == me) {
         if (outgoing.size() > 0) Copy(from, to, outgoing.size());
@@ -252,7 +259,7 @@ void GradientReducer::MoveToOwners(Range buckets) {
         receive.push_back({peer, MutableBytesOf(absl::MakeSpan(to, incoming.size()))});
     }
   }
-  transport_->Exchange(send, receive, stream());
+  transport_.Exchange(send, receive, stream());
 }
 
 void GradientReducer::Copy(const float* from, float* to, int64_t count) {

@@ -26,6 +26,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 
+#include "core/base/memory_place.h"
 #include "core/base/tensor.h"
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
@@ -40,10 +41,9 @@ struct GradientReducerOptions {
   int64_t num_elements = 0;  // N, size of the flat parameter space
   int64_t num_leaves = 1;  // W, microbatches per step over all ranks; a power of two, >= world_size
   int num_scalars = 0;  // doubles summed beside the gradient: loss, target weight, NaN count, ...
-  int64_t leaves_per_exchange = 0;           // LeafSchedule
-  std::vector<int64_t> window_begins = {0};  // of the windows that backward finishes, from 0 on
-  // What gradients travel by; borrowed. Null: the communicator (MakeCommunicatorTransport).
-  DeviceTransport* transport = nullptr;
+  int64_t leaves_per_exchange = 0;              // LeafSchedule
+  std::vector<int64_t> window_begins = {0};     // of the windows that backward finishes, from 0 on
+  MemoryPlace partials = MemoryPlace::kDevice;  // of the sums that wait between rounds
   // What travels at once. Smaller ones begin earlier and have more messages; they grow where
   // their slices would be shorter than min_slice_elements.
   int64_t bucket_bytes = int64_t{32} << 20;
@@ -64,12 +64,14 @@ class GradientReducer {
   };
 
   // Allocates all it will ever need, in the backend's memory: `level` buffers of N floats, those of
-  // windows, N / R floats for each sum that waits between rounds and for the result, and what
-  // arrives of a bucket. One rank alone has log2 W + 1 buffers of N and nothing else.
-  // InvalidArgument if the options do not fit each other or `communicator`; ResourceExhausted from
-  // the allocator. Arguments are borrowed and must outlive the reducer.
+  // windows, N / R floats for each sum that waits between rounds (in host memory if
+  // options.partials says so) and for the result, and what arrives of a bucket. One rank alone has
+  // log2 W + 1 buffers of N and nothing else, unless sums wait in host memory. InvalidArgument if
+  // the options do not fit each other or `communicator`; ResourceExhausted from the allocator.
+  // Arguments are borrowed and must outlive the reducer.
   static absl::StatusOr<std::unique_ptr<GradientReducer>> Create(
-      Communicator& communicator, kernels::Backend& backend, const GradientReducerOptions& options);
+      Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+      const GradientReducerOptions& options);
 
   // The leaves this rank must add, in increasing order, in each step.
   const std::vector<int64_t>& leaves() const { return leaves_; }
@@ -109,16 +111,18 @@ class GradientReducer {
     std::vector<double> values;
   };
 
-  GradientReducer(Communicator& communicator, kernels::Backend& backend,
-                  const GradientReducerOptions& options, const LeafSchedule& schedule,
-                  int64_t bucket_elements);
+  GradientReducer(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+                  const GradientReducerOptions& options, const LeafSchedule& schedule);
   absl::Status AllocateBuffers();
   absl::Status AllocateEvents();
-  absl::StatusOr<float*> Allocate(int64_t elements);
-  // One rank has nobody to exchange with: a leaf is written where its sum will wait.
-  bool is_alone() const { return communicator_.world_size() == 1; }
-  bool is_asynchronous() const { return transport_->is_asynchronous() && !is_alone(); }
-  StreamView stream() const { return is_alone() ? StreamView{} : transport_->messages(); }
+  absl::StatusOr<float*> Allocate(MemoryPlace place, int64_t elements);
+  // One rank has nobody to exchange with: a leaf is written where its sum will wait, if backward
+  // can write there.
+  bool is_alone() const {
+    return communicator_.world_size() == 1 && options_.partials == MemoryPlace::kDevice;
+  }
+  bool is_asynchronous() const { return transport_.is_asynchronous() && !is_alone(); }
+  StreamView stream() const { return is_alone() ? StreamView{} : transport_.messages(); }
   bool has_leaf() const { return next_ < leaves_.size(); }
   // The next leaf's number in its node.
   int64_t place_in_node() const {
@@ -133,13 +137,13 @@ class GradientReducer {
   void AddRound(Range buckets, float* own_window);
   void EndLeaf();
   void MoveToOwners();
-  void MoveToOwners(Range buckets);
+  void MoveToOwners(const GradientWindows::Window& window);
   void Copy(const float* from, float* to, int64_t count);
 
   Communicator& communicator_;
   kernels::Backend& backend_;
   const GradientReducerOptions options_;
-  TransportChoice transport_;
+  DeviceTransport& transport_;
   const Partition partition_;
   const LeafSchedule schedule_;
   const std::vector<int64_t> leaves_;

@@ -37,23 +37,24 @@ std::vector<DecaySegment> JoinAlike(const std::vector<DecaySegment>& segments,
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardedOptimizer>> ShardedOptimizer::Create(
-    Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
-    const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
-    DeviceTransport* transport) {
+    Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+    int64_t num_elements, const std::vector<DecaySegment>& segments,
+    const OptimizerConfig& config) {
   RETURN_IF_ERROR(config.Validate().ToStatus());
   auto optimizer = std::unique_ptr<ShardedOptimizer>(
-      new ShardedOptimizer(communicator, backend, num_elements, segments, config));
-  RETURN_IF_ERROR(optimizer->transport_.Resolve(transport, communicator, backend));
+      new ShardedOptimizer(communicator, backend, transport, num_elements, segments, config));
   RETURN_IF_ERROR(optimizer->AllocateState());
   optimizer->set_updates(0);
   return optimizer;
 }
 
 ShardedOptimizer::ShardedOptimizer(Communicator& communicator, kernels::Backend& backend,
-                                   int64_t num_elements, const std::vector<DecaySegment>& segments,
+                                   DeviceTransport& transport, int64_t num_elements,
+                                   const std::vector<DecaySegment>& segments,
                                    const OptimizerConfig& config)
     : communicator_(communicator),
       backend_(backend),
+      transport_(transport),
       config_(config),
       partition_(num_elements, communicator.world_size()),
       segments_(JoinAlike(segments, num_elements)) {}
@@ -63,15 +64,15 @@ ShardedOptimizer::~ShardedOptimizer() {
   if (outcome_is_there_ != nullptr) outcome_is_there_->Await();
 }
 
-absl::StatusOr<void*> ShardedOptimizer::Allocate(int64_t bytes) {
-  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.Allocate(bytes));
+absl::StatusOr<void*> ShardedOptimizer::Allocate(MemoryPlace place, int64_t bytes) {
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.AllocateAt(place, bytes));
   return memory_.back()->data();
 }
 
-absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(int64_t size) {
+absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(MemoryPlace place, int64_t size) {
   void* data = nullptr;
   if (size > 0) {
-    ASSIGN_OR_RETURN(data, Allocate(size * SizeOf(DType::kFloat32)));
+    ASSIGN_OR_RETURN(data, Allocate(place, size * SizeOf(DType::kFloat32)));
   }
   return TensorView(data, DType::kFloat32, Shape{size});
 }
@@ -79,19 +80,21 @@ absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(int64_t size) {
 absl::Status ShardedOptimizer::AllocateState() {
   const int64_t size = owned().size();
   for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
-    ASSIGN_OR_RETURN(*state, AllocateFloats(size));
+    ASSIGN_OR_RETURN(*state, AllocateFloats(config_.state, size));
   }
   if (config_.keeps_average()) {
-    ASSIGN_OR_RETURN(average_, AllocateFloats(size));
+    ASSIGN_OR_RETURN(average_, AllocateFloats(config_.state, size));
     for (TensorView& scratch : average_scratch_) {
-      ASSIGN_OR_RETURN(scratch, AllocateFloats(std::min(size, kAveragedElements)));
+      ASSIGN_OR_RETURN(scratch,
+                       AllocateFloats(MemoryPlace::kDevice, std::min(size, kAveragedElements)));
     }
   }
   const int64_t blocks = partition_.padded_blocks();
-  ASSIGN_OR_RETURN(void* const sums, Allocate(blocks * SizeOf(DType::kFloat64)));
+  ASSIGN_OR_RETURN(void* const sums,
+                   Allocate(MemoryPlace::kDevice, blocks * SizeOf(DType::kFloat64)));
   block_sums_ = TensorView(sums, DType::kFloat64, Shape{blocks});
   constexpr int64_t kControlBytes = sizeof(kernels::NormControl);
-  ASSIGN_OR_RETURN(void* const control, Allocate(kControlBytes));
+  ASSIGN_OR_RETURN(void* const control, Allocate(MemoryPlace::kDevice, kControlBytes));
   control_ = static_cast<kernels::NormControl*>(control);
   ASSIGN_OR_RETURN(outcome_, backend_.AllocateStaging(kControlBytes));
   ASSIGN_OR_RETURN(outcome_is_there_, backend_.MakeEvent());
@@ -132,7 +135,7 @@ void ShardedOptimizer::JudgeNorm(ConstTensorView gradient, const StepInfo& info)
     backend_.SumOfSquares(gradient, block_sums_.Slice(begin, {blocks}), StreamView{});
   }
   for (int64_t& offset : offsets) offset *= SizeOf(block_sums_.dtype());
-  transport_->AllGatherInPlace(
+  transport_.AllGatherInPlace(
       absl::MakeSpan(static_cast<char*>(block_sums_.raw()), block_sums_.num_bytes()), offsets,
       StreamView{});
   kernels::ComputeGradientClipArgs args;

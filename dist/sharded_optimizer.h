@@ -65,18 +65,19 @@ class ShardedOptimizer {
   ~ShardedOptimizer();
   // `segments` cover [0, num_elements) from left to right without gaps (ANYORDER_CHECK).
   // InvalidArgument from config.Validate; ResourceExhausted from the allocator. Communicator,
-  // backend and `transport`, which moves the weights (null: the communicator does), are borrowed.
+  // backend and `transport`, which moves the norm's sums, are borrowed.
   static absl::StatusOr<std::unique_ptr<ShardedOptimizer>> Create(
-      Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
-      const std::vector<DecaySegment>& segments, const OptimizerConfig& config,
-      DeviceTransport* transport = nullptr);
+      Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+      int64_t num_elements, const std::vector<DecaySegment>& segments,
+      const OptimizerConfig& config);
 
   const Partition& partition() const { return partition_; }
   Range owned() const { return partition_.OwnedBy(communicator_.rank()); }
 
-  // The state of the owned range, [owned().size()] fp32 of device memory each: what a checkpoint
-  // saves and loads (a load writes here and then sets the compute weights) and what initialisation
-  // writes. Null on a rank that owns nothing.
+  // The state of the owned range, [owned().size()] fp32 each, of device memory or of the host's
+  // that the device reaches (OptimizerConfig::state): what a checkpoint saves and loads (a load
+  // writes here and then sets the compute weights) and what initialisation writes. Null on a rank
+  // that owns nothing.
   TensorView master() { return master_; }
   TensorView first_moment() { return first_moment_; }
   TensorView second_moment() { return second_moment_; }
@@ -105,18 +106,19 @@ class ShardedOptimizer {
   UpdateOutcome AwaitOutcome();
 
  private:
-  ShardedOptimizer(Communicator& communicator, kernels::Backend& backend, int64_t num_elements,
+  ShardedOptimizer(Communicator& communicator, kernels::Backend& backend,
+                   DeviceTransport& transport, int64_t num_elements,
                    const std::vector<DecaySegment>& segments, const OptimizerConfig& config);
   absl::Status AllocateState();
-  absl::StatusOr<void*> Allocate(int64_t bytes);
-  absl::StatusOr<TensorView> AllocateFloats(int64_t size);
+  absl::StatusOr<void*> Allocate(MemoryPlace place, int64_t bytes);
+  absl::StatusOr<TensorView> AllocateFloats(MemoryPlace place, int64_t size);
   void JudgeNorm(ConstTensorView gradient, const StepInfo& info);
   void Update(ConstTensorView gradient, const StepInfo& info, TensorView weights);
   void UpdateAverage(double decay);
 
   Communicator& communicator_;
   kernels::Backend& backend_;
-  TransportChoice transport_;
+  DeviceTransport& transport_;
   const OptimizerConfig config_;
   const Partition partition_;
   const std::vector<DecaySegment> segments_;

@@ -36,17 +36,19 @@ std::vector<Range> GroupsOf(WeightSharding sharding, const RankGroups& nodes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WeightWindows>> WeightWindows::Create(
-    Communicator& communicator, kernels::Backend& backend, const WeightWindowsOptions& options) {
-  auto weights = std::unique_ptr<WeightWindows>(new WeightWindows(communicator, backend, options));
-  RETURN_IF_ERROR(weights->transport_.Resolve(options.transport, communicator, backend));
+    Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
+    const WeightWindowsOptions& options) {
+  auto weights =
+      std::unique_ptr<WeightWindows>(new WeightWindows(communicator, backend, transport, options));
   RETURN_IF_ERROR(weights->Allocate());
   return weights;
 }
 
 WeightWindows::WeightWindows(Communicator& communicator, kernels::Backend& backend,
-                             const WeightWindowsOptions& options)
+                             DeviceTransport& transport, const WeightWindowsOptions& options)
     : communicator_(communicator),
       backend_(backend),
+      transport_(transport),
       dtype_(options.dtype),
       partition_(options.num_elements, communicator.world_size()),
       groups_(GroupsOf(options.sharding, communicator.nodes())) {
@@ -146,8 +148,8 @@ void WeightWindows::GatherFromOwners(const Window& window, ConstTensorView value
     offsets.push_back((std::clamp(offset, range.begin, range.end) - range.begin) * size);
   const bool has_room = windows_.size() == 1 && place.raw() == window.data.raw();
   const int64_t elements = has_room ? partition_.padded_elements() : range.size();
-  transport_->AllGatherInPlace(absl::MakeSpan(static_cast<char*>(place.raw()), elements * size),
-                               offsets, StreamView{});
+  transport_.AllGatherInPlace(absl::MakeSpan(static_cast<char*>(place.raw()), elements * size),
+                              offsets, StreamView{});
 }
 
 // Each rank rounds the part of the window that it owns into the window's buffer and sends it from
@@ -174,7 +176,7 @@ void WeightWindows::SetSlices(const Window& window, ConstTensorView values) {
     if (owner == me || in.size() == 0) continue;
     receive.push_back({owner, BytesOfView(Elements(window.slice, window.slice_range, in))});
   }
-  transport_->Exchange(send, receive, StreamView{});
+  transport_.Exchange(send, receive, StreamView{});
 }
 
 void WeightWindows::Begin(size_t window) {
@@ -190,8 +192,8 @@ void WeightWindows::Fetch(size_t index) {
   Window& window = windows_[index];
   if (window.is_whole || holds_[window.buffer] == index) return;
   holds_[window.buffer] = index;
-  transport_->FollowMain();
-  const StreamView stream = transport_->messages();
+  transport_.FollowMain();
+  const StreamView stream = transport_.messages();
   GatherSlices(window, stream);
   if (std::exchange(window.is_new, false) && on_first_gather_)
     on_first_gather_(index, window.data, stream);
@@ -208,7 +210,7 @@ void WeightWindows::GatherSlices(const Window& window, StreamView stream) {
     for (int64_t rank = 0; rank <= group_.size(); ++rank)
       offsets.push_back(std::min(rank * stride, window.data.num_bytes()));
     auto* const data = static_cast<char*>(window.data.raw());
-    transport_->AllGatherInPlace(absl::MakeSpan(data, group_.size() * stride), offsets, stream);
+    transport_.AllGatherInPlace(absl::MakeSpan(data, group_.size() * stride), offsets, stream);
     return;
   }
   std::vector<SendBlock> send;
@@ -220,7 +222,7 @@ void WeightWindows::GatherSlices(const Window& window, StreamView stream) {
     if (mine.size() > 0) send.push_back({peer, BytesOfView(place_of(mine))});
     if (theirs.size() > 0) receive.push_back({peer, BytesOfView(place_of(theirs))});
   }
-  transport_->Exchange(send, receive, stream);
+  transport_.Exchange(send, receive, stream);
 }
 
 }  // namespace anyorder::dist

@@ -36,7 +36,6 @@ struct WeightWindowsOptions {
   std::vector<int64_t> window_begins = {0};  // from 0 on; with kNone not looked at
   // kNode: ranks of Communicator::nodes(), or all if these are on one node.
   WeightSharding sharding = WeightSharding::kNone;
-  DeviceTransport* transport = nullptr;  // borrowed; null: MakeCommunicatorTransport
 };
 
 class WeightWindows {
@@ -52,9 +51,10 @@ class WeightWindows {
     bool is_new = true;  // not gathered since Set
   };
 
-  // Allocates all it will ever need; `communicator` and `backend` are borrowed. ResourceExhausted.
+  // Allocates all it will ever need; all but the options is borrowed. ResourceExhausted.
   static absl::StatusOr<std::unique_ptr<WeightWindows>> Create(Communicator& communicator,
                                                                kernels::Backend& backend,
+                                                               DeviceTransport& transport,
                                                                const WeightWindowsOptions& options);
 
   // From left to right.
@@ -86,7 +86,7 @@ class WeightWindows {
   void OnFirstGather(Gathered gathered) { on_first_gather_ = std::move(gathered); }
 
  private:
-  WeightWindows(Communicator& communicator, kernels::Backend& backend,
+  WeightWindows(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
                 const WeightWindowsOptions& options);
   absl::Status Allocate();
   // This rank's part of `values`, rounded, to the window's place.
@@ -97,8 +97,8 @@ class WeightWindows {
 
   Communicator& communicator_;
   kernels::Backend& backend_;
+  DeviceTransport& transport_;
   const DType dtype_;
-  TransportChoice transport_;
   const Partition partition_;
   std::vector<Range> groups_;  // of ranks that have one copy together
   Range group_;                // this rank's

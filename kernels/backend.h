@@ -23,6 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/memory_place.h"
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 #include "kernels/device_queue.h"
@@ -60,8 +61,8 @@ class Backend {
   virtual void ReleaseReserved() {}
 
   // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids,
-  // rows, visibility and weights of rows too, is this device's memory, and the host reaches it by
-  // the copies below alone. Arrays of structs (AttentionInputs::bands) too.
+  // rows, visibility and weights of rows too, is this device's memory or AllocateStaging's, and the
+  // host reaches it by the copies below alone. Arrays of structs (AttentionInputs::bands) too.
   virtual bool is_host_memory() const { return true; }
   // In the order of the stream, like an operation. Ranges may not overlap. CopyToDevice has read
   // `host` when it returns; what CopyToHost writes is there after Synchronize(stream).
@@ -73,13 +74,18 @@ class Backend {
   // What tells this device from the others of the machine, the same in every process
   // ("GPU-6a2f..."); "": the host.
   virtual std::string device_id() const { return ""; }
+  // Of the device's own memory, by all of its users; 0: it is the host's.
+  virtual int64_t TakenDeviceBytes() const { return 0; }
   // For copies and messages beside the computation (device_queue.h). The defaults know one queue
   // and hold for every backend.
   virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose);
   virtual absl::StatusOr<std::unique_ptr<Event>> MakeEvent();
   // Host memory for such copies, page-locked where that matters: CopyToHost into it returns before
-  // it is done.
+  // it is done. Copies from and to it, and operations, take it for the device's memory, too.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> AllocateStaging(int64_t bytes);
+  absl::StatusOr<std::unique_ptr<Buffer>> AllocateAt(MemoryPlace place, int64_t bytes) {
+    return place == MemoryPlace::kHost ? AllocateStaging(bytes) : Allocate(bytes);
+  }
   // Makes the caller's memory so, whole pages. Null: it is so as it is. An error leaves copies
   // correct and slower.
   virtual absl::StatusOr<std::unique_ptr<HostRegistration>> RegisterHost(void* data, int64_t bytes);

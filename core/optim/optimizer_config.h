@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/fields.h"
+#include "core/base/memory_place.h"
 
 namespace anyorder {
 
@@ -50,6 +51,7 @@ struct OptimizerConfig {
   double max_grad_norm = 1.0;
   // AverageDecay (schedule.h).
   double ema_decay = 0.0;
+  MemoryPlace state = MemoryPlace::kDevice;
 
   bool keeps_average() const { return ema_decay > 0; }
 
@@ -103,6 +105,11 @@ struct OptimizerConfig {
           "each update, with d = min(ema_decay, (1 + k) / (10 + k)) after k updates; it is what "
           "evaluations, exports and other commands use. MDLM: 0.9999. 0: none.",
           Rate());
+    visit("state", self.state,
+          "Memory of a GPU's master weights, moments and average: the \"device\"'s, or the "
+          "\"host\"'s, "
+          "12 bytes a parameter that the GPU reads and writes over its bus in each update.",
+          Decides::kNothing);
   }
 
   // Every fault, with field, value and bound; those that need the length of the run are

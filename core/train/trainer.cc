@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -286,6 +287,8 @@ void Trainer::Report(StepMetrics& metrics) {
   if (peak_flops_ > 0)
     metrics.mfu = step_flops_ / (metrics.step_ms / 1000) / (devices * peak_flops_);
   metrics.peak_rss_bytes = PeakRssBytes();
+  peak_device_bytes_ = std::max(peak_device_bytes_, backend_->TakenDeviceBytes());
+  metrics.peak_device_bytes = peak_device_bytes_;
   reporter_->Step(metrics);
   Note(reporter_->Saves(events));
 }

@@ -209,6 +209,7 @@ class Trainer {
 
   double step_flops_ = 0;  // of all ranks (core/network/training_flops.h)
   double peak_flops_ = 0;  // of one rank's device; 0: not known
+  int64_t peak_device_bytes_ = 0;
 
   int64_t step_ = 0;             // steps finished
   int64_t first_step_ = 0;       // of them before this start

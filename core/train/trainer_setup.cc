@@ -60,11 +60,8 @@ absl::Status Trainer::SetUp() {
   RETURN_IF_ERROR(ConnectDevices());
   RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalData()));
   // Nodes may see different files under one path. What no result depends on decides who talks when.
-  const DistConfig& dist = config_.dist;
   RETURN_IF_ERROR(communicator_.AllSame(
-      absl::StrCat(config_.IdentityDigest(), " ", dataset_->index().dataset_digest, " ",
-                   dist.leaves_per_exchange, " ", dist.bucket_mib, " ",
-                   EnumName(dist.shard_weights)),
+      absl::StrCat(DigestOf(config_.ToText()).Hex(), " ", dataset_->index().dataset_digest),
       "has another configuration or dataset", "all nodes must see the same files"));
   RETURN_IF_ERROR(CheckSharding());
   RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
@@ -191,7 +188,7 @@ absl::Status Trainer::OpenLocalDevice(kernels::BackendOptions device) {
   };
   device.dtype = ToDType(config_.model.dtype);
   ASSIGN_OR_RETURN(backend_, options_.make_backend(device));
-  return absl::OkStatus();
+  return config_.ValidateDevice(backend_->is_host_memory());
 }
 
 absl::Status Trainer::ConnectDevices() {
@@ -268,14 +265,15 @@ absl::Status Trainer::BuildLocalNetwork() {
       config_.dist.shard_weights != dist::WeightSharding::kNone && communicator_.world_size() > 1;
   // What reads weights by window is not recorded.
   reduction.window_begins = is_sharded ? transformer_->layout().windows() : transformer_->windows();
-  reduction.transport = transport_.get();
+  reduction.partials = config_.dist.partials;
   reduction.bucket_bytes = config_.dist.bucket_mib << 20;
   reduction.min_slice_elements = options_.min_slice_elements;
   // Of a faulty rank nobody asks.
   reduction.examine = [this](ConstTensorView window) {
     if (fault_.ok()) finder_->ExamineWindow(window);
   };
-  ASSIGN_OR_RETURN(reducer_, dist::GradientReducer::Create(communicator_, *backend_, reduction));
+  ASSIGN_OR_RETURN(reducer_,
+                   dist::GradientReducer::Create(communicator_, *backend_, *transport_, reduction));
   replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_interval,
                                                   transformer_->layout(), communicator_, *backend_);
   const std::vector<int64_t>& leaves = reducer_->leaves();
@@ -285,7 +283,7 @@ absl::Status Trainer::BuildLocalNetwork() {
                               static_cast<int64_t>(reduction.window_begins.size()),
                               config_.train.micro_batch_size, static_cast<int64_t>(leaves.size())));
   ASSIGN_OR_RETURN(state_, TrainingState::Create(config_, transformer_->layout(), leaves,
-                                                 communicator_, *backend_, transport_.get()));
+                                                 communicator_, *backend_, *transport_));
   RETURN_IF_ERROR(replica_check_->Watch(state_->weights()));
   return absl::OkStatus();
 }

@@ -168,6 +168,10 @@ class CudaBackend final : public Backend {
   }
 
   std::string device_id() const override { return runtime_->properties().identity; }
+  int64_t TakenDeviceBytes() const override {
+    const DeviceMemoryInfo memory = runtime_->memory();
+    return memory.total_bytes - memory.free_bytes;
+  }
   absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose) override {
     return std::make_unique<DeviceStream>(runtime_, purpose);
   }

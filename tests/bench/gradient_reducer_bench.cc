@@ -36,13 +36,15 @@ double SlowestRank(Communicator& comm, Work work) {
 
 void Measure(Communicator& comm, kernels::Backend& backend, const Sizes& sizes,
              int64_t leaves_per_exchange) {
+  const auto transport = MakeCommunicatorTransport(comm, backend).value();
   const auto reducer =
-      GradientReducer::Create(comm, backend, {sizes.elements, sizes.leaves, 2, leaves_per_exchange})
+      GradientReducer::Create(comm, backend, *transport,
+                              {sizes.elements, sizes.leaves, 2, leaves_per_exchange})
           .value();
-  const auto optimizer = ShardedOptimizer::Create(comm, backend, sizes.elements,
+  const auto optimizer = ShardedOptimizer::Create(comm, backend, *transport, sizes.elements,
                                                   {{0, sizes.elements, true}}, OptimizerConfig())
                              .value();
-  const auto weights = WeightWindows::Create(comm, backend, {sizes.elements}).value();
+  const auto weights = WeightWindows::Create(comm, backend, *transport, {sizes.elements}).value();
   ConstTensorView gradient;
   std::vector<double> scalars(2);
   std::vector<double> add_ms;

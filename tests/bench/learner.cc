@@ -80,11 +80,14 @@ absl::StatusOr<std::unique_ptr<Learner>> Learner::Create(
                    MemoryRunner::Create(model, vocab_size, shape, backend, retention));
   std::unique_ptr<Learner> learner(new Learner(std::move(runner), backend));
   const ParameterLayout& layout = learner->transformer().layout();
-  ASSIGN_OR_RETURN(learner->optimizer_, dist::ShardedOptimizer::Create(
-                                            *learner->communicator_, backend, layout.num_elements(),
-                                            DecaySegmentsOf(layout), optimizer));
+  dist::Communicator& communicator = *learner->communicator_;
+  ASSIGN_OR_RETURN(learner->transport_, dist::MakeCommunicatorTransport(communicator, backend));
+  ASSIGN_OR_RETURN(
+      learner->optimizer_,
+      dist::ShardedOptimizer::Create(communicator, backend, *learner->transport_,
+                                     layout.num_elements(), DecaySegmentsOf(layout), optimizer));
   ASSIGN_OR_RETURN(learner->weights_,
-                   dist::WeightWindows::Create(*learner->communicator_, backend,
+                   dist::WeightWindows::Create(communicator, backend, *learner->transport_,
                                                {layout.num_elements(), ToDType(model.dtype)}));
   RETURN_IF_ERROR(learner->Allocate(DType::kFloat32, &learner->gradients_));
   const TensorView master = learner->optimizer_->master();

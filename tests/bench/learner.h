@@ -67,6 +67,7 @@ class Learner {
   kernels::Backend& backend_;
   MemoryRunner runner_;
   const std::unique_ptr<dist::Communicator> communicator_;
+  std::unique_ptr<dist::DeviceTransport> transport_;
   std::unique_ptr<dist::ShardedOptimizer> optimizer_;
   std::vector<std::unique_ptr<kernels::Buffer>> buffers_;
   std::unique_ptr<dist::WeightWindows> weights_;

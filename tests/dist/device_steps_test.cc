@@ -73,11 +73,14 @@ struct Outcomes {
 
 // On this rank. `looks`: the host reads the state after each step; otherwise after the last only,
 // so that steps follow each other as in training.
-Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTransport* transport,
-                   bool looks) {
-  const auto optimizer = StartOptimizer(comm, backend, Config(), transport);
+Outcomes RunScript(Communicator& comm, kernels::Backend& backend, DeviceTransport* given,
+                   bool looks, MemoryPlace place = MemoryPlace::kDevice) {
+  const GivenTransport transport(given, comm, backend);
+  OptimizerConfig config = Config();
+  config.state = place;
+  const auto optimizer = StartOptimizer(comm, backend, *transport, config);
   const Range owned = optimizer->owned();
-  const auto weights = MakeWeights(comm, backend, kRunElements);
+  const auto weights = MakeWeights(comm, backend, *transport, kRunElements);
   weights->Set(optimizer->master());
   const DeviceArray<float> gradient(backend, owned.size());
   Outcomes run;
@@ -153,7 +156,8 @@ TEST(DeviceStepsTest, LateDevicesOverNcclDecideAlike) {
       FakeWire wire;
       testing::RunThreadRanks(ranks, [&](Communicator& comm) {
         NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag);
-        ExpectSame(RunScript(comm, device.backend, device.transport.get(), /*looks=*/false),
+        ExpectSame(RunScript(comm, device.backend, device.transport.get(), /*looks=*/false,
+                             ranks == 2 ? MemoryPlace::kHost : MemoryPlace::kDevice),
                    expected);
       });
     }
@@ -168,7 +172,8 @@ TEST(DeviceStepsTest, TheGpusKernelsDecideAlike) {
   for (int ranks = 1; ranks <= 3; ++ranks) {
     testing::RunThreadRanks(ranks, [&](Communicator& comm) {
       const auto backend = testing::MakeEmulatedGpu();
-      const Outcomes run = RunScript(comm, *backend, nullptr, /*looks=*/ranks == 1);
+      const Outcomes run = RunScript(comm, *backend, nullptr, /*looks=*/ranks == 1,
+                                     ranks == 1 ? MemoryPlace::kDevice : MemoryPlace::kHost);
       if (ranks == 1) expected = run;
       ExpectSame(run, expected);
     });
@@ -208,9 +213,8 @@ TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
     absl::Notification gradient_is_there;
     absl::Notification outcome_is_known;
     NcclRank device(wire, comm, std::make_unique<HeldUpdate>(outcome_is_known), Lag::kRandom);
-    const auto optimizer = StartOptimizer(comm, device.backend, Config(), device.transport.get());
-    const auto weights = MakeWeights(comm, device.backend, kRunElements, DType::kFloat32,
-                                     {.transport = device.transport.get()});
+    const auto optimizer = StartOptimizer(comm, device.backend, *device.transport, Config());
+    const auto weights = MakeWeights(comm, device.backend, *device.transport, kRunElements);
     const DeviceArray<float> gradient(device.backend,
                                       std::vector<float>(optimizer->owned().size(), 0.5f));
     weights->Set(optimizer->master());
@@ -229,10 +233,12 @@ TEST(DeviceStepsTest, TheHostWaitsForNothingButTheNorm) {
 TEST(DeviceStepsTest, WhoeverLoadsTheMomentsSaysHowManyUpdatesMadeThem) {
   testing::RunThreadRanks(1, [](Communicator& comm) {
     FencedBackend backend(kernels::MakeReferenceBackend());
+    const auto transport = MakeCommunicatorTransport(comm, backend).value();
     std::vector<std::vector<float>> ends;
     for (const bool resumes : {false, true}) {
-      auto optimizer = ShardedOptimizer::Create(comm, backend, 100, {{0, 100, true}}, Config());
-      const auto weights = MakeWeights(comm, backend, 100);
+      auto optimizer =
+          ShardedOptimizer::Create(comm, backend, *transport, 100, {{0, 100, true}}, Config());
+      const auto weights = MakeWeights(comm, backend, *transport, 100);
       const DeviceArray<float> good(backend, std::vector<float>(100, 0.5f));
       const DeviceArray<float> bad(backend, std::vector<float>(100, kInfinity));
       for (int step = 0; step < 6; ++step) {
@@ -240,7 +246,8 @@ TEST(DeviceStepsTest, WhoeverLoadsTheMomentsSaysHowManyUpdatesMadeThem) {
         if (!resumes || step != 4) continue;
         // Right after the second skipped step.
         EXPECT_TRUE((*optimizer)->AwaitOutcome().skipped);
-        auto next = ShardedOptimizer::Create(comm, backend, 100, {{0, 100, true}}, Config());
+        auto next =
+            ShardedOptimizer::Create(comm, backend, *transport, 100, {{0, 100, true}}, Config());
         for (auto state : {&ShardedOptimizer::master, &ShardedOptimizer::first_moment,
                            &ShardedOptimizer::second_moment})
           ToDevice(backend, ToHost<float>(backend, (**optimizer.*state)()), (**next.*state)());

@@ -101,8 +101,9 @@ TEST(GradientReducerTest, NanReachesTheSum) {
 TEST(GradientReducerTest, RefusesOptionsThatDoNotFit) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
     const auto message = [&](const GradientReducerOptions& options) {
-      const auto reducer = GradientReducer::Create(comm, *backend, options);
+      const auto reducer = GradientReducer::Create(comm, *backend, *transport, options);
       EXPECT_EQ(reducer.status().code(), absl::StatusCode::kInvalidArgument);
       return std::string(reducer.status().message());
     };
@@ -120,7 +121,8 @@ TEST(GradientReducerDeathTest, LeavesComeInOrderAndComplete) {
   const auto with_reducer = [](auto body) {
     testing::RunThreadRanks(1, [&](Communicator& comm) {
       const auto backend = kernels::MakeReferenceBackend();
-      body(*GradientReducer::Create(comm, *backend, {4, 2}).value(), *backend);
+      const auto transport = MakeCommunicatorTransport(comm, *backend).value();
+      body(*GradientReducer::Create(comm, *backend, *transport, {4, 2}).value(), *backend);
     });
   };
   const std::vector<float> leaf(4);

@@ -78,10 +78,9 @@ std::vector<std::vector<float>> Sums(const Case& c) {
     testing::NcclRank device(wire, comm, kernels::MakeReferenceBackend(), c.lag, c.seed);
     DeferredBackend& backend = device.backend;
     GradientReducerOptions options = DrawOptions(c);
-    options.transport = device.transport.get();
     int64_t examined = 0;
     options.examine = [&](ConstTensorView window) { examined += window.num_elements(); };
-    const auto reducer = GradientReducer::Create(comm, backend, options).value();
+    const auto reducer = GradientReducer::Create(comm, backend, *device.transport, options).value();
     const Range owned = reducer->owned();
     std::mt19937_64 random(c.seed * 31 + comm.rank());
     for (size_t step = 0; step < sums.size(); ++step) {

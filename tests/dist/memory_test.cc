@@ -51,10 +51,11 @@ TEST(MemoryTest, GradientsTakeWhatTheFormulaSays) {
       SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", each, " leaves an exchange"));
       testing::RunThreadRanks(ranks, [&](Communicator& comm) {
         CountingBackend backend;
+        const auto transport = MakeCommunicatorTransport(comm, backend).value();
         GradientReducerOptions options{kElements, kLeaves, /*num_scalars=*/0, each};
         options.window_begins = Begins();
         options.min_slice_elements = 1;
-        const auto reducer = GradientReducer::Create(comm, backend, options).value();
+        const auto reducer = GradientReducer::Create(comm, backend, *transport, options).value();
         if (ranks == 1) {
           EXPECT_EQ(backend.Take(), 4 * kElements * (5 + 1) + 2 * kLeast);  // log2 W + 1
           return;
@@ -82,7 +83,8 @@ TEST(MemoryTest, WeightsTakeWhatTheFormulaSays) {
       SCOPED_TRACE(absl::StrCat(ranks, " ranks"));
       testing::RunThreadRanks(ranks, [&](Communicator& comm) {
         CountingBackend backend;
-        MakeWeights(comm, backend, kElements, DType::kBFloat16,
+        const auto transport = MakeCommunicatorTransport(comm, backend).value();
+        MakeWeights(comm, backend, *transport, kElements, DType::kBFloat16,
                     {.window_begins = Begins(), .sharding = sharding});
         const bool is_whole = ranks == 1 || sharding == WeightSharding::kNone;
         EXPECT_EQ(backend.Take(), is_whole

@@ -83,11 +83,14 @@ std::vector<Count> Counts(int ranks, bool has_levels) {
     take(kAgreement);
 
     testing::WeightlessBackend backend;
-    const auto reducer = GradientReducer::Create(comm, backend, {kParameters, ranks}).value();
-    const auto optimizer =
-        ShardedOptimizer::Create(comm, backend, kParameters, {{0, kParameters, true}}, {}).value();
+    const auto transport = MakeCommunicatorTransport(comm, backend).value();
+    const auto reducer =
+        GradientReducer::Create(comm, backend, *transport, {kParameters, ranks}).value();
+    const auto optimizer = ShardedOptimizer::Create(comm, backend, *transport, kParameters,
+                                                    {{0, kParameters, true}}, {})
+                               .value();
     const auto weights =
-        WeightWindows::Create(comm, backend, {kParameters, DType::kBFloat16}).value();
+        WeightWindows::Create(comm, backend, *transport, {kParameters, DType::kBFloat16}).value();
     reducer->LeafPlaces();
     reducer->CommitLeaf(reducer->leaves()[0], {});
     const TensorView owned = reducer->ReduceScatter({});

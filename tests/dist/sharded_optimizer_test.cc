@@ -29,9 +29,11 @@ void WithOptimizer(const OptimizerConfig& config, const std::vector<DecaySegment
     for (const auto& backend : HostBackends()) {
       SCOPED_TRACE(backend->name());
       const int64_t size = segments.back().end;
-      const auto optimizer = ShardedOptimizer::Create(comm, *backend, size, segments, config);
+      const auto transport = MakeCommunicatorTransport(comm, *backend).value();
+      const auto optimizer =
+          ShardedOptimizer::Create(comm, *backend, *transport, size, segments, config);
       ASSERT_TRUE(optimizer.ok()) << optimizer.status();
-      body(**optimizer, *MakeWeights(comm, *backend, size));
+      body(**optimizer, *MakeWeights(comm, *backend, *transport, size));
     }
   });
 }
@@ -143,12 +145,13 @@ TEST(ShardedOptimizerTest, FollowsAdamWInDouble) {
 TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
     const int64_t size = 2 * Partition::kBlockElements + 9;
-    const auto optimizer = PlainOptimizer(comm, *backend, size);
+    const auto optimizer = PlainOptimizer(comm, *backend, *transport, size);
     const Range owned = optimizer->owned();
     const std::vector<float> all = RandomValues(size, 3);
     std::copy_n(all.begin() + owned.begin, owned.size(), SpanOf(optimizer->master()).begin());
-    const auto made = MakeWeights(comm, *backend, size, DType::kBFloat16);
+    const auto made = MakeWeights(comm, *backend, *transport, size, DType::kBFloat16);
     const BFloat16* const weights = made->whole().data<BFloat16>();
     made->Set(optimizer->master());
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(weights[i].bits, BFloat16(all[i]).bits) << i;
@@ -165,10 +168,11 @@ TEST(ShardedOptimizerTest, ComputeWeightsAreTheRoundedMasterWeights) {
 TEST(ShardedOptimizerTest, AStepWithoutTargetsIsSkippedEverywhere) {
   testing::RunThreadRanks(3, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
     const int64_t size = 3 * Partition::kBlockElements;
-    const auto optimizer = PlainOptimizer(comm, *backend, size);
+    const auto optimizer = PlainOptimizer(comm, *backend, *transport, size);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
-    const auto made = MakeWeights(comm, *backend, size);
+    const auto made = MakeWeights(comm, *backend, *transport, size);
     const absl::Span<float> weights = SpanOf(made->whole());
     const std::vector<float> gradient(optimizer->owned().size(), 0.5f);
     made->Set(optimizer->master());
@@ -230,13 +234,14 @@ TEST(ShardedOptimizerTest, TheAverageFollowsItsFormulaAndLeavesSkippedStepsOut) 
 TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
   testing::RunThreadRanks(1, [](Communicator& comm) {
     const auto backend = kernels::MakeCpuBackend({}).value();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
     const int64_t size = (int64_t{4} << 20) + 17;
     OptimizerConfig config;
     config.ema_decay = 0.9;
-    const auto optimizer = PlainOptimizer(comm, *backend, size, config);
+    const auto optimizer = PlainOptimizer(comm, *backend, *transport, size, config);
     std::fill(SpanOf(optimizer->master()).begin(), SpanOf(optimizer->master()).end(), 1.0f);
     StepAndWait(*optimizer, std::vector<float>(size, 0.5f), {0.25, 1.0},
-                *MakeWeights(comm, *backend, size));
+                *MakeWeights(comm, *backend, *transport, size));
     // From zeros.
     const float expected = static_cast<float>(1.0 - 2.0 / 11) * SpanOf(optimizer->master())[0];
     for (int64_t i = 0; i < size; ++i) ASSERT_EQ(SpanOf(optimizer->average())[i], expected) << i;
@@ -267,9 +272,12 @@ TEST(ShardedOptimizerTest, AnyNumberOfRanksEndsInTheSameDigest) {
 TEST(ShardedOptimizerTest, RefusesABrokenConfig) {
   testing::RunThreadRanks(1, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
     OptimizerConfig config;
     config.adam_beta2 = 1.0;
-    EXPECT_EQ(ShardedOptimizer::Create(comm, *backend, 4, {{0, 4, true}}, config).status().code(),
+    EXPECT_EQ(ShardedOptimizer::Create(comm, *backend, *transport, 4, {{0, 4, true}}, config)
+                  .status()
+                  .code(),
               absl::StatusCode::kInvalidArgument);
   });
 }
@@ -278,7 +286,8 @@ TEST(ShardedOptimizerDeathTest, SegmentsCoverTheParametersWithoutGaps) {
   const auto create = [](const std::vector<DecaySegment>& segments) {
     testing::RunThreadRanks(1, [&](Communicator& comm) {
       const auto backend = kernels::MakeReferenceBackend();
-      (void)ShardedOptimizer::Create(comm, *backend, 10, segments, OptimizerConfig());
+      const auto transport = MakeCommunicatorTransport(comm, *backend).value();
+      (void)ShardedOptimizer::Create(comm, *backend, *transport, 10, segments, OptimizerConfig());
     });
   };
   EXPECT_DEATH(create({{0, 4, true}, {5, 10, true}}), "decay segment \\[5, 10\\) after 4");

@@ -132,7 +132,8 @@ inline Reduced Reduce(const std::vector<std::vector<float>>& leaves, const std::
   const auto run = [&](Communicator& comm) {
     comm.set_nodes(RankGroups(nodes));
     const auto backend = kernels::MakeReferenceBackend();
-    const auto reducer = GradientReducer::Create(comm, *backend, options).value();
+    const auto transport = MakeCommunicatorTransport(comm, *backend).value();
+    const auto reducer = GradientReducer::Create(comm, *backend, *transport, options).value();
     std::vector<double>& scalars = reduced.scalars_of_rank[comm.rank()];
     scalars.resize(num_scalars);
     const Range owned = reducer->owned();
@@ -222,11 +223,12 @@ void WriteLeafGradient(int64_t step, int64_t leaf, absl::Span<const Weight> weig
 
 // Compute weights of all parameters, whole unless `options` say otherwise.
 inline std::unique_ptr<WeightWindows> MakeWeights(Communicator& comm, kernels::Backend& backend,
-                                                  int64_t size, DType dtype = DType::kFloat32,
+                                                  DeviceTransport& transport, int64_t size,
+                                                  DType dtype = DType::kFloat32,
                                                   WeightWindowsOptions options = {}) {
   options.num_elements = size;
   options.dtype = dtype;
-  return WeightWindows::Create(comm, backend, options).value();
+  return WeightWindows::Create(comm, backend, transport, options).value();
 }
 
 // Elements of weights that may come in windows.
@@ -243,18 +245,20 @@ std::vector<Weight> ReadWeights(kernels::Backend& backend, WeightWindows& weight
 
 // All of whose parameters decay, from zeros.
 inline std::unique_ptr<ShardedOptimizer> PlainOptimizer(Communicator& comm,
-                                                        kernels::Backend& backend, int64_t size,
+                                                        kernels::Backend& backend,
+                                                        DeviceTransport& transport, int64_t size,
                                                         const OptimizerConfig& config = {}) {
-  return ShardedOptimizer::Create(comm, backend, size, {{0, size, true}}, config).value();
+  return ShardedOptimizer::Create(comm, backend, transport, size, {{0, size, true}}, config)
+      .value();
 }
 
 // With master weights that tell every parameter from its neighbours.
 inline std::unique_ptr<ShardedOptimizer> StartOptimizer(Communicator& comm,
                                                         kernels::Backend& backend,
-                                                        const OptimizerConfig& config,
-                                                        DeviceTransport* transport) {
+                                                        DeviceTransport& transport,
+                                                        const OptimizerConfig& config) {
   std::unique_ptr<ShardedOptimizer> optimizer =
-      ShardedOptimizer::Create(comm, backend, kRunElements, RunSegments(), config, transport)
+      ShardedOptimizer::Create(comm, backend, transport, kRunElements, RunSegments(), config)
           .value();
   const Range owned = optimizer->owned();
   std::vector<float> master(owned.size());
@@ -280,27 +284,48 @@ uint64_t StateDigest(Communicator& comm, kernels::Backend& backend, ShardedOptim
   return digest;
 }
 
+// The transport that is given, or the communicator's.
+class GivenTransport {
+ public:
+  GivenTransport(DeviceTransport* given, Communicator& comm, kernels::Backend& backend)
+      : own_(given == nullptr ? MakeCommunicatorTransport(comm, backend).value() : nullptr),
+        transport_(given == nullptr ? *own_ : *given) {}
+  DeviceTransport& operator*() const { return transport_; }
+
+ private:
+  std::unique_ptr<DeviceTransport> own_;
+  DeviceTransport& transport_;
+};
+
+// What changes no bit.
+struct RunSettings {
+  int64_t leaves_per_exchange = 0;
+  WeightSharding sharding = WeightSharding::kNone;
+  MemoryPlace state = MemoryPlace::kDevice;
+  MemoryPlace partials = MemoryPlace::kDevice;
+};
+
 // The state's digest after kRunSteps steps.
 template <typename Weight>
-uint64_t RunDigest(Communicator& comm, kernels::Backend& backend,
-                   DeviceTransport* transport = nullptr, int64_t leaves_per_exchange = 0,
-                   WeightSharding sharding = WeightSharding::kNone) {
+uint64_t RunDigest(Communicator& comm, kernels::Backend& backend, DeviceTransport* given = nullptr,
+                   const RunSettings& settings = {}) {
+  const GivenTransport transport(given, comm, backend);
   OptimizerConfig config;
+  config.state = settings.state;
   config.bias_correction = true;
   config.max_grad_norm = 50.0;  // the first norms are larger
   config.ema_decay = 0.3;       // reached by the third step
   GradientReducerOptions options{kRunElements, kRunLeaves, /*num_scalars=*/1};
-  options.transport = transport;
-  options.leaves_per_exchange = leaves_per_exchange;
+  options.partials = settings.partials;
+  options.leaves_per_exchange = settings.leaves_per_exchange;
   options.window_begins = {0, 1003, 20001, 33333, 50001};
   options.min_slice_elements = 100;
   options.bucket_bytes = 40'000;
-  const auto reducer = GradientReducer::Create(comm, backend, options).value();
-  const auto optimizer = StartOptimizer(comm, backend, config, transport);
-  const auto weights = MakeWeights(comm, backend, kRunElements, DTypeOf<Weight>(),
-                                   {.window_begins = {0, 1003, 20001, 20001, 33333, 50001},
-                                    .sharding = sharding,
-                                    .transport = transport});
+  const auto reducer = GradientReducer::Create(comm, backend, *transport, options).value();
+  const auto optimizer = StartOptimizer(comm, backend, *transport, config);
+  const auto weights = MakeWeights(
+      comm, backend, *transport, kRunElements, DTypeOf<Weight>(),
+      {.window_begins = {0, 1003, 20001, 20001, 33333, 50001}, .sharding = settings.sharding});
   weights->Set(optimizer->master());
   optimizer->StartAverage();
 

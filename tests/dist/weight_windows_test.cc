@@ -31,14 +31,18 @@ const std::vector<std::vector<int>>& NodesOfRanks() {
 
 TEST(WeightWindowsTest, WholeStepsEndInTheDigestOfOneRank) {
   const uint64_t expected = RunDigestOfOneRank<BFloat16>(*kernels::MakeReferenceBackend());
-  for (const std::vector<int>& nodes : NodesOfRanks()) {
+  std::vector<std::vector<int>> all = NodesOfRanks();
+  all.push_back({0});
+  for (const std::vector<int>& nodes : all) {
     for (const WeightSharding sharding : {WeightSharding::kNode, WeightSharding::kAll}) {
       for (const int64_t each : {0, 1}) {
+        const auto place = each == 0 ? MemoryPlace::kDevice : MemoryPlace::kHost;
+        const RunSettings settings{each, sharding, place, place};
         const auto ranks = static_cast<int>(nodes.size());
         testing::RunThreadRanks(ranks, [&](Communicator& comm) {
           comm.set_nodes(RankGroups(nodes));
           const auto backend = kernels::MakeReferenceBackend();
-          EXPECT_EQ(RunDigest<BFloat16>(comm, *backend, nullptr, each, sharding), expected)
+          EXPECT_EQ(RunDigest<BFloat16>(comm, *backend, nullptr, settings), expected)
               << absl::StrJoin(nodes, "+");
         });
         FakeWire wire;
@@ -46,9 +50,8 @@ TEST(WeightWindowsTest, WholeStepsEndInTheDigestOfOneRank) {
           comm.set_nodes(RankGroups(nodes));
           for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
             testing::NcclRank device(wire, comm, kernels::MakeReferenceBackend(), lag, each);
-            EXPECT_EQ(
-                RunDigest<BFloat16>(comm, device.backend, device.transport.get(), each, sharding),
-                expected)
+            EXPECT_EQ(RunDigest<BFloat16>(comm, device.backend, device.transport.get(), settings),
+                      expected)
                 << absl::StrJoin(nodes, "+");
           }
         });
@@ -67,10 +70,9 @@ TEST(WeightWindowsTest, AWindowIsThereWhenItIsBegun) {
     testing::RunThreadRanks(static_cast<int>(nodes.size()), [&](Communicator& comm) {
       comm.set_nodes(RankGroups(nodes));
       testing::NcclRank device(wire, comm, kernels::MakeReferenceBackend(), Lag::kRandom, 3);
-      const auto weights = MakeWeights(comm, device.backend, kSize, DType::kFloat32,
-                                       {.window_begins = begins,
-                                        .sharding = WeightSharding::kAll,
-                                        .transport = device.transport.get()});
+      const auto weights =
+          MakeWeights(comm, device.backend, *device.transport, kSize, DType::kFloat32,
+                      {.window_begins = begins, .sharding = WeightSharding::kAll});
       const Range owned = Partition(kSize, comm.world_size()).OwnedBy(comm.rank());
       const DeviceArray<float> mine(device.backend, std::vector<float>(values.begin() + owned.begin,
                                                                        values.begin() + owned.end));
@@ -106,7 +108,8 @@ TEST(WeightWindowsTest, ARankKeepsItsSlices) {
       testing::RunThreadRanks(static_cast<int>(nodes.size()), [&](Communicator& comm) {
         comm.set_nodes(RankGroups(nodes));
         const auto backend = kernels::MakeReferenceBackend();
-        const auto weights = MakeWeights(comm, *backend, kSize, DType::kFloat32,
+        const auto transport = MakeCommunicatorTransport(comm, *backend).value();
+        const auto weights = MakeWeights(comm, *backend, *transport, kSize, DType::kFloat32,
                                          {.window_begins = begins, .sharding = sharding});
         for (const WeightWindows::Window& window : weights->windows()) {
           const Range part = window.is_whole ? window.range : window.slice_range;

@@ -81,9 +81,10 @@ void RunRanks(const ParameterLayout& layout, int ranks) {
     for (int rank = 0; rank < ranks; ++rank) node_of_rank.push_back(rank / kRanksOfMachine);
     comm.set_nodes(dist::RankGroups(node_of_rank));
     CountingBackend backend;
+    const auto transport = dist::MakeCommunicatorTransport(comm, backend).value();
     // Two rounds of a leaf.
     dist::GradientReducerOptions options{elements, 2 * ranks, 0, 1, begins};
-    const auto reducer = dist::GradientReducer::Create(comm, backend, options).value();
+    const auto reducer = dist::GradientReducer::Create(comm, backend, *transport, options).value();
     const auto share = static_cast<double>(elements) / ranks;
     // Windows, two sums between rounds at most, the result; and what arrives of a bucket.
     const double gradients = 4 * (static_cast<double>(input + heads + layer) + 2 * share);
@@ -91,7 +92,7 @@ void RunRanks(const ParameterLayout& layout, int ranks) {
     const auto taken = static_cast<double>(backend.Take());
     EXPECT_GE(taken, gradients);
     EXPECT_LE(taken, gradients + arriving + 0.01 * 4 * share);
-    const auto weights = dist::WeightWindows::Create(comm, backend,
+    const auto weights = dist::WeightWindows::Create(comm, backend, *transport,
                                                      {.num_elements = elements,
                                                       .dtype = DType::kBFloat16,
                                                       .window_begins = begins,
@@ -100,8 +101,9 @@ void RunRanks(const ParameterLayout& layout, int ranks) {
     const double whole = static_cast<double>(input + heads + 2 * layer);
     const double slices = static_cast<double>(elements - input - heads) / ranks;
     EXPECT_NEAR(static_cast<double>(backend.Take()), 2 * (whole + slices), 1e6);
-    const auto optimizer =
-        dist::ShardedOptimizer::Create(comm, backend, elements, {{0, elements, true}}, {}).value();
+    const auto optimizer = dist::ShardedOptimizer::Create(comm, backend, *transport, elements,
+                                                          {{0, elements, true}}, {})
+                               .value();
     EXPECT_LE(static_cast<double>(backend.Take()), 12 * share + 1e7);
     EXPECT_LT(backend.largest(), elements) << "bytes of the largest allocation";
     const double nodes = ranks / kRanksOfMachine;

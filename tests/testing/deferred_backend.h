@@ -37,6 +37,9 @@ class DeferredBackend final : public ForwardingBackend {
 
   std::string name() const override { return "deferred"; }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+    return FencedMemory::AllocateStaging(memory_, bytes);
+  }
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override;
   void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) override;

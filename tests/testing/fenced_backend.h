@@ -29,6 +29,9 @@ class FencedBackend : public ForwardingBackend {
   std::string name() const override { return "fenced " + ForwardingBackend::name(); }
   bool is_host_memory() const override { return false; }
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override;
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+    return FencedMemory::AllocateStaging(memory_, bytes);
+  }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override;
   void CopyToHost(const void* device, void* host, int64_t bytes, StreamView stream) override;
   void CopyFromStaging(const void* host, void* device, int64_t bytes, StreamView stream) override {

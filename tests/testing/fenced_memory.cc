@@ -96,10 +96,19 @@ void FencedMemory::Free(void* data) {
   blocks_.erase(block);
 }
 
+absl::StatusOr<std::unique_ptr<kernels::Buffer>> FencedMemory::AllocateStaging(
+    std::shared_ptr<FencedMemory> memory, int64_t bytes) {
+  ASSIGN_OR_RETURN(void* const data, memory->Allocate(bytes));
+  const char* const fenced = memory->fenced_;
+  char* const open = memory->open_ + (static_cast<char*>(data) - fenced);
+  return std::make_unique<StagingBuffer>(std::move(memory), data, bytes, open);
+}
+
 void* FencedMemory::Open(const void* data, int64_t bytes) const {
   if (data == nullptr) return nullptr;
   const MutexLock lock(&mutex_);
-  const auto* const begin = static_cast<const char*>(data);
+  const auto* begin = static_cast<const char*>(data);
+  if (begin >= open_ && begin < open_ + kRoom) begin = fenced_ + (begin - open_);
   const auto after = blocks_.upper_bound(begin);
   const auto block = after == blocks_.begin() ? blocks_.end() : std::prev(after);
   ANYORDER_CHECK(block != blocks_.end() && begin + bytes <= block->first + block->second)

@@ -27,6 +27,9 @@ class FencedMemory {
   // Zeroed, 64-byte aligned, with a gap behind it. ResourceExhausted if there is no more room.
   absl::StatusOr<void*> Allocate(int64_t bytes);
   void Free(void* data);
+  // A block that the host may touch, at the address where it is open.
+  static absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(
+      std::shared_ptr<FencedMemory> memory, int64_t bytes);
   // Where [data, data + bytes) is open; null for null. Aborts unless it lies in one block that has
   // been allocated and not been freed.
   void* Open(const void* data, int64_t bytes) const;
@@ -55,6 +58,16 @@ class FencedBuffer : public kernels::Buffer {
   const std::shared_ptr<FencedMemory> memory_;
   void* const data_;
   const int64_t bytes_;
+};
+
+class StagingBuffer final : public FencedBuffer {
+ public:
+  StagingBuffer(std::shared_ptr<FencedMemory> memory, void* data, int64_t bytes, void* open)
+      : FencedBuffer(std::move(memory), data, bytes), open_(open) {}
+  void* data() const override { return open_; }
+
+ private:
+  void* const open_;
 };
 
 // An operation's arguments, pointed to where they are open. Aborts if one is no fenced memory.

@@ -72,6 +72,7 @@ class ForwardingBackend : public kernels::Backend {
   }
   void Synchronize(StreamView stream) override { inner_->Synchronize(stream); }
   std::string device_id() const override { return inner_->device_id(); }
+  int64_t TakenDeviceBytes() const override { return inner_->TakenDeviceBytes(); }
   absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream(
       kernels::StreamPurpose purpose) override {
     return inner_->MakeStream(purpose);

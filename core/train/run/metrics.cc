@@ -44,6 +44,7 @@ void VisitStep(auto& metrics, const auto& visit) {
   visit("samples", metrics.samples);
   visit("attempt", metrics.attempt);
   visit("peak_rss_bytes", metrics.peak_rss_bytes);
+  visit("peak_device_bytes", metrics.peak_device_bytes);
   visit("time", metrics.time);
 }
 

@@ -72,6 +72,7 @@ struct StepMetrics {
   double ckpt_stall_ms = 0;
   std::string time;                        // RFC 3339, of the line itself; filled in by Append
   int64_t peak_rss_bytes = 0;              // of rank 0
+  int64_t peak_device_bytes = 0;           // of its GPU, with all that others take; 0: none
   std::vector<NamedMean> means;            // what the heads report
   std::optional<HeldOutMetrics> held_out;  // where the step was followed by an evaluation
 };

@@ -240,6 +240,8 @@ FaultList RunConfig::Validate() const {
   CheckLora(*this, faults);
   CheckRest(*this, faults);
   CheckEval(*this, faults);
+  if (train.device == kernels::DeviceChoice::kCpu)
+    faults.AddError(ValidateDevice(/*is_host_memory=*/true));
   return faults;
 }
 
@@ -253,6 +255,14 @@ absl::Status RunConfig::ValidateWorldSize(int64_t ranks) const {
       " a step (train.global_batch_size / train.micro_batch_size); use ",
       RangeText(1, train.num_microbatches()), train.num_microbatches() == 1 ? " rank" : " ranks",
       " or smaller microbatches");
+}
+
+absl::Status RunConfig::ValidateDevice(bool is_host_memory) const {
+  const bool asks = optimizer.state == MemoryPlace::kHost || dist.partials == MemoryPlace::kHost;
+  if (!is_host_memory || !asks) return absl::OkStatus();
+  return InvalidArgument(
+      "optimizer.state or dist.partials is \"host\", but the CPU computes, whose memory is the "
+      "host's: set both to \"device\", or train.device = \"cuda\"");
 }
 
 std::string RunConfig::ToText() const {
@@ -348,22 +358,25 @@ std::string BatchThatFits(const RunConfig& config, int64_t ranks,
 std::string SettingsThatFit(const RunConfig& config,
                             absl::FunctionRef<bool(const RunConfig& candidate)> fits) {
   RunConfig candidate = config;
-  candidate.train.recompute_layers = 0;
   std::vector<std::string> keys;
-  for (const auto& [recompute, name] : kEnumNames<Recompute>) {
-    const bool is_more = config.train.recompute_layers > 0 ? recompute >= config.train.recompute
-                                                           : recompute > config.train.recompute;
-    if (!is_more) continue;
-    candidate.train.recompute = recompute;
-    keys = {absl::StrCat("train.recompute = \"", name, "\"")};
-    if (fits(candidate)) return absl::StrCat("set ", keys[0]);
-  }
-  candidate.dist.leaves_per_exchange = 1;
-  keys.push_back("dist.leaves_per_exchange = 1");
-  if (fits(candidate)) return absl::StrCat("set ", absl::StrJoin(keys, " and "));
-  candidate.dist.shard_weights = dist::WeightSharding::kAll;
-  keys.push_back("dist.shard_weights = \"all\"");
-  return fits(candidate) ? absl::StrCat("set ", absl::StrJoin(keys, " and ")) : "";
+  // Whether that is a change, and enough with those before it.
+  const auto set = [&](const char* key, auto& field, const auto& value) {
+    if (field == value) return false;
+    field = value;
+    keys.push_back(absl::StrCat(key, " = ", field_text::Format(value)));
+    return fits(candidate);
+  };
+  TrainConfig& train = candidate.train;
+  bool is_enough = train.recompute == Recompute::kNone &&
+                   set("train.recompute", train.recompute, Recompute::kElementwise);
+  if (!is_enough) keys.clear();
+  is_enough = is_enough || set("train.recompute", train.recompute, Recompute::kLayer) ||
+              set("train.recompute_layers", train.recompute_layers, int64_t{0}) ||
+              set("dist.leaves_per_exchange", candidate.dist.leaves_per_exchange, int64_t{1}) ||
+              set("dist.shard_weights", candidate.dist.shard_weights, dist::WeightSharding::kAll) ||
+              set("optimizer.state", candidate.optimizer.state, MemoryPlace::kHost) ||
+              set("dist.partials", candidate.dist.partials, MemoryPlace::kHost);
+  return is_enough ? absl::StrCat("set ", absl::StrJoin(keys, " and ")) : "";
 }
 
 }  // namespace anyorder

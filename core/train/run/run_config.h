@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
+#include "core/base/memory_place.h"
 #include "core/config/lora_config.h"
 #include "core/config/model_config.h"
 #include "core/config/retention.h"
@@ -143,6 +144,7 @@ struct DistConfig {
   Reduction reduction = Reduction::kTree;
   int64_t leaves_per_exchange = 0;
   dist::WeightSharding shard_weights = dist::WeightSharding::kNone;
+  MemoryPlace partials = MemoryPlace::kDevice;
   dist::TransportKind transport = dist::TransportKind::kAuto;
   int64_t bucket_mib = 32;
   int64_t hang_report_seconds = 60;
@@ -162,6 +164,11 @@ struct DistConfig {
           "Ranks that share one copy of the layers' weights, each layer gathered shortly before it "
           "is computed: \"none\" (each rank has a copy), those of a \"node\", or \"all\".",
           Decides::kNothing);
+    visit(
+        "partials", self.partials,
+        "Memory of a GPU's sums of gradients that wait between exchanges: the \"device\"'s or the "
+        "\"host\"'s. They are many where dist.leaves_per_exchange is small.",
+        Decides::kNothing);
     visit("transport", self.transport,
           "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "
           "GPU of its own, else MPI.",
@@ -377,6 +384,9 @@ struct RunConfig {
   FaultList Validate() const;
   // InvalidArgument if `ranks` ranks cannot share the microbatches of a step.
   absl::Status ValidateWorldSize(int64_t ranks) const;
+  // InvalidArgument if something should lie in the host's memory instead of the device's, which is
+  // the host's.
+  absl::Status ValidateDevice(bool is_host_memory) const;
 
   // Every key with its value, as TOML; parsing it gives the same configuration.
   std::string ToText() const;

@@ -93,28 +93,30 @@ double WeightElements(const RunConfig& config, int64_t vocab_size, double traine
   return (frozen > 0 ? trained : 0) + whole + 2 * windows.layer + sharded / ranks;
 }
 
-// As dist::GradientReducer, but for what arrives of a bucket.
-double GradientBytes(const RunConfig& config, int64_t vocab_size, double parameters,
-                     int64_t ranks) {
+// As dist::GradientReducer, but for what arrives of a bucket: what waits between rounds, where
+// ranks are a power of two, and the rest.
+struct GradientElements {
+  double partials = 0, others = 0;
+};
+GradientElements GradientsOf(const RunConfig& config, int64_t vocab_size, double parameters,
+                             int64_t ranks) {
   const dist::LeafSchedule schedule(config.train.num_microbatches(), static_cast<int>(ranks),
                                     ranks == 1 ? 1 : config.dist.leaves_per_exchange);
-  constexpr double kGradient = 4;
-  if (ranks == 1)
-    return kGradient * parameters * std::bit_width(static_cast<uint64_t>(schedule.num_nodes()));
-  // Sums that wait between rounds, where ranks are a power of two; and the one at the end.
   const int rounds = std::bit_width(static_cast<uint64_t>(schedule.num_rounds() - 1));
-  const double sums = std::max(1, rounds) + 1;
+  if (ranks == 1 && config.dist.partials == MemoryPlace::kDevice)
+    return {.partials = rounds * parameters, .others = parameters};
+  const double share = parameters / static_cast<double>(ranks);
   const WindowElements windows = WindowsOf(config, vocab_size, /*is_frozen=*/false);
   // Heads take turns with layers.
-  const double waiting = schedule.level() * parameters + windows.input + windows.layer +
-                         std::max(windows.layer, windows.heads);
-  return kGradient * (waiting + sums * parameters / static_cast<double>(ranks));
+  return {.partials = std::max(1, rounds) * share,
+          .others = schedule.level() * parameters + windows.input + windows.layer +
+                    std::max(windows.layer, windows.heads) + share};
 }
 
 bool Fits(const MemoryNeed& need, const MachineRoom& room) {
   const auto ranks = static_cast<double>(room.ranks);
   const bool shares_host = room.device_bytes == 0;
-  const double host = ranks * (need.staging + (shares_host ? need.on_device() : 0));
+  const double host = ranks * (need.host + (shares_host ? need.on_device() : 0));
   if (room.host_bytes > 0 && host > static_cast<double>(room.host_bytes)) return false;
   if (shares_host) return true;
   const int64_t ranks_each = (room.ranks + room.devices - 1) / room.devices;
@@ -132,15 +134,21 @@ MemoryNeed ComputeMemoryNeed(const RunConfig& config, int64_t vocab_size, int64_
   const auto weight_bytes = static_cast<double>(SizeOf(ToDType(config.model.dtype)));
   MemoryNeed need;
   const double frozen = NumParameters(config, vocab_size, &ParameterLayout::num_frozen_elements);
-  need.state = weight_bytes * WeightElements(config, vocab_size, parameters, frozen,
-                                             static_cast<double>(ranks)) +
-               OptimizerBytes(config.optimizer) * owned;
-  need.gradients = GradientBytes(config, vocab_size, parameters, ranks);
+  need.state = weight_bytes *
+               WeightElements(config, vocab_size, parameters, frozen, static_cast<double>(ranks));
+  constexpr double kGradientBytes = 4;
+  const GradientElements gradients = GradientsOf(config, vocab_size, parameters, ranks);
+  need.gradients = kGradientBytes * gradients.others;
   need.recurrence =
       RecurrenceBytes(config, (*objective)->Shape(1).ring_rows()) / static_cast<double>(ranks);
   need.activations = ActivationBytes(config, vocab_size, **objective);
-  need.staging = static_cast<double>(config.checkpoint.staged_copies) *
-                 CheckpointBytes(config, vocab_size) / static_cast<double>(ranks);
+  need.host = static_cast<double>(config.checkpoint.staged_copies) *
+              CheckpointBytes(config, vocab_size) / static_cast<double>(ranks);
+  const auto of = [&need](MemoryPlace place, double& device) -> double& {
+    return place == MemoryPlace::kHost ? need.host : device;
+  };
+  of(config.optimizer.state, need.state) += OptimizerBytes(config.optimizer) * owned;
+  of(config.dist.partials, need.gradients) += kGradientBytes * gradients.partials;
   return need;
 }
 
@@ -162,11 +170,11 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, int64_t ra
   std::erase(advice, "");
   return ResourceExhausted(
       "each of the ranks on this machine (", room.ranks, ") needs at least ",
-      FormatBytes(need.on_device() + need.staging), " of memory (weights and optimizer ",
+      FormatBytes(need.on_device() + need.host), " of memory (weights and optimizer ",
       FormatBytes(need.state), ", gradients ", FormatBytes(need.gradients), ", recurrence memory ",
       FormatBytes(need.recurrence), ", activations of a microbatch ", FormatBytes(need.activations),
-      ", staged checkpoints ", FormatBytes(need.staging), " of the host), and the machine has ",
-      FormatBytes(static_cast<double>(room.host_bytes)),
+      ", staged checkpoints and what else is kept in the host's memory ", FormatBytes(need.host),
+      "), and the machine has ", FormatBytes(static_cast<double>(room.host_bytes)),
       room.device_bytes == 0 ? ""
                              : absl::StrCat(" and ", Counted(room.devices, "GPU"), " of ",
                                             FormatBytes(static_cast<double>(room.device_bytes))),

@@ -14,11 +14,13 @@ namespace anyorder {
 // top. Doubles, because sizes that are out of all proportion overflow whole numbers, and the one
 // who asks for them should be told how much it is.
 struct MemoryNeed {
-  double state = 0;        // compute weights, master weights, moments and average
+  double state = 0;        // compute weights; master weights, moments and average
   double gradients = 0;    // windows, sums that wait, and the owned one
   double recurrence = 0;   // rings of its lanes
   double activations = 0;  // of one microbatch
-  double staging = 0;      // always the host's: its share of a checkpoint, staged_copies times
+  // Always the host's: its share of a checkpoint, staged_copies times, and what optimizer.state and
+  // dist.partials put there.
+  double host = 0;
 
   double on_device() const { return state + gradients + recurrence + activations; }
 };

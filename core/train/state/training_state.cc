@@ -48,25 +48,26 @@ TrainingState::TrainingState(const RunConfig& config, const ParameterLayout& lay
 
 absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     const RunConfig& config, const ParameterLayout& layout, const std::vector<int64_t>& leaves,
-    dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport* transport) {
+    dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport& transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, leaves, backend));
-  ASSIGN_OR_RETURN(state->optimizer_,
-                   dist::ShardedOptimizer::Create(communicator, backend, layout.num_elements(),
-                                                  DecaySegmentsOf(layout, config.optimizer),
-                                                  config.optimizer, transport));
+  ASSIGN_OR_RETURN(
+      state->optimizer_,
+      dist::ShardedOptimizer::Create(communicator, backend, transport, layout.num_elements(),
+                                     DecaySegmentsOf(layout, config.optimizer), config.optimizer));
   dist::WeightWindowsOptions weights{.num_elements = layout.num_elements(),
                                      .dtype = ToDType(config.model.dtype),
-                                     .window_begins = layout.windows(),
-                                     .transport = transport};
+                                     .window_begins = layout.windows()};
   // What few weights adapters have is whole.
   const bool has_frozen = layout.num_frozen_elements() > 0;
   if (!has_frozen) weights.sharding = config.dist.shard_weights;
-  ASSIGN_OR_RETURN(state->weights_, dist::WeightWindows::Create(communicator, backend, weights));
+  ASSIGN_OR_RETURN(state->weights_,
+                   dist::WeightWindows::Create(communicator, backend, transport, weights));
   if (has_frozen) {
     weights.num_elements = layout.num_frozen_elements();
     weights.window_begins = layout.frozen_windows();
     weights.sharding = config.dist.shard_weights;
-    ASSIGN_OR_RETURN(state->frozen_, dist::WeightWindows::Create(communicator, backend, weights));
+    ASSIGN_OR_RETURN(state->frozen_,
+                     dist::WeightWindows::Create(communicator, backend, transport, weights));
   }
   // How far lanes advance, and so what a ring holds, is the objective's.
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));

@@ -35,12 +35,13 @@ namespace anyorder {
 class TrainingState {
  public:
   // Allocates; nothing is initialised but memory, which is zero. `leaves`: this rank's
-  // microbatches, in increasing order. `transport` moves the weights; null: the
-  // communicator does.
-  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(
-      const RunConfig& config, const ParameterLayout& layout, const std::vector<int64_t>& leaves,
-      dist::Communicator& communicator, kernels::Backend& backend,
-      dist::DeviceTransport* transport = nullptr);
+  // microbatches, in increasing order. `transport` moves the weights.
+  static absl::StatusOr<std::unique_ptr<TrainingState>> Create(const RunConfig& config,
+                                                               const ParameterLayout& layout,
+                                                               const std::vector<int64_t>& leaves,
+                                                               dist::Communicator& communicator,
+                                                               kernels::Backend& backend,
+                                                               dist::DeviceTransport& transport);
 
   // Called with the elements of each piece that is done; an error ends the work.
   using PieceDone = std::function<absl::Status(int64_t elements)>;

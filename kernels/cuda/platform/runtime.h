@@ -68,7 +68,8 @@ class Runtime {
   // Memory for operations; this object outlives it.
   virtual std::unique_ptr<StreamScratch> MakeScratch() = 0;
 
-  // Host memory that copies move without the driver's help and therefore in the background.
+  // Host memory that copies move without the driver's help and therefore in the background, and
+  // that kernels reach at the same address.
   virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
   virtual void FreePinned(void* data) = 0;
   // Makes memory of the caller so, pages of a memfd for example; whole pages.
@@ -77,7 +78,7 @@ class Runtime {
   virtual bool IsPinned(const void* data) const = 0;
 
   // In stream order. Host memory must be pinned and is read or written some time before the stream
-  // is synchronised.
+  // is synchronised. What AllocatePinned gave is as good as device memory.
   virtual void CopyToDevice(const void* pinned, void* device, int64_t bytes, StreamView stream) = 0;
   virtual void CopyToHost(const void* device, void* pinned, int64_t bytes, StreamView stream) = 0;
   virtual void CopyOnDevice(const void* from, void* to, int64_t bytes, StreamView stream) = 0;

@@ -129,8 +129,8 @@ class DeviceRuntime final : public Runtime {
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
     Use();
     void* data = nullptr;
-    const cudaError_t status =
-        cudaHostAlloc(&data, static_cast<size_t>(bytes), cudaHostAllocPortable);
+    const cudaError_t status = cudaHostAlloc(&data, static_cast<size_t>(bytes),
+                                             cudaHostAllocPortable | cudaHostAllocMapped);
     if (status != cudaSuccess) return PinError("allocate", bytes, status);
     return data;
   }
@@ -151,13 +151,13 @@ class DeviceRuntime final : public Runtime {
   }
 
   void CopyToDevice(const void* pinned, void* device, int64_t bytes, StreamView stream) override {
-    Copy(device, pinned, bytes, cudaMemcpyHostToDevice, stream);
+    Copy(device, pinned, bytes, stream);
   }
   void CopyToHost(const void* device, void* pinned, int64_t bytes, StreamView stream) override {
-    Copy(pinned, device, bytes, cudaMemcpyDeviceToHost, stream);
+    Copy(pinned, device, bytes, stream);
   }
   void CopyOnDevice(const void* from, void* to, int64_t bytes, StreamView stream) override {
-    Copy(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+    Copy(to, from, bytes, stream);
   }
   void FillBytes(void* device, int value, int64_t bytes, StreamView stream) override {
     CheckCuda(cudaMemsetAsync(device, value, static_cast<size_t>(bytes), StreamOf(Resolve(stream))),
@@ -263,10 +263,11 @@ class DeviceRuntime final : public Runtime {
               "making of an event");
     return {event};
   }
-  void Copy(void* to, const void* from, int64_t bytes, cudaMemcpyKind kind, StreamView stream) {
-    CheckCuda(
-        cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), kind, StreamOf(Resolve(stream))),
-        "a copy");
+  // Addresses tell which memory they are of.
+  void Copy(void* to, const void* from, int64_t bytes, StreamView stream) {
+    CheckCuda(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDefault,
+                              StreamOf(Resolve(stream))),
+              "a copy");
   }
   static absl::Status PinError(const char* what, int64_t bytes, cudaError_t status) {
     cudaGetLastError();

@@ -336,6 +336,13 @@ TEST_F(TrainerTest, WeightsOfANodeNeedSeveralRanksOnIt) {
   ExpectAllEnd(Train(2), kExitUsage, "no node has several ranks", "set it to \"all\" or \"none\"");
 }
 
+TEST_F(TrainerTest, TheHostsMemoryIsForDevicesOnly) {
+  config_.dist.partials = MemoryPlace::kHost;
+  ExpectAllEnd(Train(2), kExitUsage, "but the CPU computes", "set both to \"device\"");
+  config_.train.device = kernels::DeviceChoice::kCpu;
+  EXPECT_FALSE(config_.Validate().empty());
+}
+
 // They may differ from start to start.
 TEST_F(TrainerTest, NoSettingOfMemoryOrTrafficChangesABit) {
   config_.train.steps = 6;
@@ -359,12 +366,20 @@ TEST_F(TrainerTest, NoSettingOfMemoryOrTrafficChangesABit) {
     config_.train.recompute = static_cast<Recompute>(random() % 3);
     config_.train.recompute_layers =
         config_.train.recompute == Recompute::kNone ? 0 : static_cast<int64_t>(random() % 4);
+    is_fenced_ = random() % 2 == 0;
+    const auto draw_place = [&] {
+      return is_fenced_ && random() % 2 == 0 ? MemoryPlace::kHost : MemoryPlace::kDevice;
+    };
+    config_.optimizer.state = draw_place();
+    config_.dist.partials = draw_place();
     nodes_of_ranks_.clear();
     if (ranks > 2 && random() % 2 == 0)
       for (int rank = 0; rank < ranks; ++rank) nodes_of_ranks_.push_back(rank / 2);
     absl::StrAppend(&settings, " ", ranks, " ranks on ", nodes_of_ranks_.size(), " of nodes, ",
                     EnumName(config_.dist.shard_weights), ", ", config_.dist.leaves_per_exchange,
-                    ", ", EnumName(config_.train.recompute), " ", config_.train.recompute_layers);
+                    ", ", EnumName(config_.train.recompute), " ", config_.train.recompute_layers,
+                    is_fenced_ ? ", fenced, " : ", ", EnumName(config_.optimizer.state), " ",
+                    EnumName(config_.dist.partials));
     ExpectAllOk(Train(ranks, fault));
   };
   for (int trial = 0; trial < 12; ++trial) {

@@ -36,11 +36,11 @@ std::vector<std::string> Findings(int ranks, int64_t bad, Lag lag, int64_t leave
     dist::GradientReducerOptions options{kSize, kLeaves, /*num_scalars=*/0, leaves_per_exchange};
     options.window_begins = {0, 999, 20'000};
     options.min_slice_elements = 1;
-    options.transport = device.transport.get();
     options.bucket_bytes = 40'000;
     std::unique_ptr<NonfiniteFinder> finder;
     options.examine = [&finder](ConstTensorView window) { finder->ExamineWindow(window); };
-    const auto reducer = dist::GradientReducer::Create(comm, backend, options).value();
+    const auto reducer =
+        dist::GradientReducer::Create(comm, backend, *device.transport, options).value();
     const std::vector<int64_t>& leaves = reducer->leaves();
     finder = NonfiniteFinder::Create(backend, kSize, 3, /*micro_batch_size=*/2,
                                      static_cast<int64_t>(leaves.size()))

@@ -410,10 +410,10 @@ TEST(RunConfigTest, IdentityHasEveryKeyButThese) {
   }
   EXPECT_EQ(absl::StrJoin(left_out, " "),
             "anomaly checkpoint cpu data dist.bucket_mib dist.collective_timeout_seconds "
-            "dist.hang_report_seconds dist.leaves_per_exchange dist.replica_check_interval "
-            "dist.shard_weights dist.transport eval health "
-            "kernels run train.device train.device_peak_tflops train.init_from train.log_every "
-            "train.prefetch_steps train.recompute train.recompute_layers");
+            "dist.hang_report_seconds dist.leaves_per_exchange dist.partials "
+            "dist.replica_check_interval dist.shard_weights dist.transport eval health kernels "
+            "optimizer.state run train.device train.device_peak_tflops train.init_from "
+            "train.log_every train.prefetch_steps train.recompute train.recompute_layers");
 }
 
 TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {

@@ -97,7 +97,8 @@ TEST(WhatFitsTest, NamesTheFirstRecomputationThatFits) {
               AllOf(HasSubstr("\"elementwise\""), HasSubstr("; train.micro_batch_size = 1 fits")));
   config.train.recompute = Recompute::kLayer;
   config.train.recompute_layers = 1;
-  EXPECT_THAT(WithWhatFits(out, config, layer).message(), HasSubstr(advice));
+  EXPECT_THAT(WithWhatFits(out, config, layer).message(),
+              HasSubstr("; set train.recompute_layers = 0, which fits"));
   config.train.recompute_layers = 0;
   EXPECT_THAT(WithWhatFits(out, config, always).message(), Not(HasSubstr("recompute")));
 }
@@ -109,6 +110,16 @@ TEST(WhatFitsTest, NamesAllSettingsThatAreNeeded) {
   EXPECT_EQ(SettingsThatFit(RunConfig(), sharded),
             "set train.recompute = \"layer\" and dist.leaves_per_exchange = 1 and "
             "dist.shard_weights = \"all\"");
+  const auto last = [](const RunConfig& candidate) {
+    return candidate.dist.partials == MemoryPlace::kHost;
+  };
+  RunConfig config;
+  config.train.recompute = Recompute::kLayer;
+  config.train.recompute_layers = 1;
+  config.dist.leaves_per_exchange = 1;
+  EXPECT_EQ(SettingsThatFit(config, last),
+            "set train.recompute_layers = 0 and dist.shard_weights = \"all\" and optimizer.state = "
+            "\"host\" and dist.partials = \"host\"");
   EXPECT_EQ(SettingsThatFit(RunConfig(), [](const RunConfig&) { return false; }), "");
 }
 

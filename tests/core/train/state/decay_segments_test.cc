@@ -105,16 +105,18 @@ std::vector<float> OneStep(const ParameterLayout& layout, const OptimizerConfig&
   std::vector<float> result;
   testing::RunThreadRanks(ranks, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeCpuBackend({}).value();
-    const auto optimizer = dist::ShardedOptimizer::Create(comm, *backend, layout.num_elements(),
-                                                          DecaySegmentsOf(layout, config), config)
-                               .value();
+    const auto transport = dist::MakeCommunicatorTransport(comm, *backend).value();
+    const auto optimizer =
+        dist::ShardedOptimizer::Create(comm, *backend, *transport, layout.num_elements(),
+                                       DecaySegmentsOf(layout, config), config)
+            .value();
     const dist::Range owned = optimizer->owned();
     const std::vector<float> start = dist::RandomValues(layout.num_elements(), 1);
     const std::vector<float> gradient = dist::RandomValues(layout.num_elements(), 2);
     std::copy_n(start.begin() + owned.begin, owned.size(), optimizer->master().data<float>());
     optimizer->Step(ConstTensorView(gradient.data() + owned.begin, {owned.size()}),
                     {.learning_rate = learning_rate},
-                    *dist::MakeWeights(comm, *backend, layout.num_elements()));
+                    *dist::MakeWeights(comm, *backend, *transport, layout.num_elements()));
     EXPECT_FALSE(optimizer->AwaitOutcome().skipped);
     const std::vector<float> all =
         dist::GatherState(comm, optimizer->partition(),

@@ -117,14 +117,14 @@ TEST(MemoryNeedTest, AnAverageOfTheWeightsIsFourBytesAParameter) {
   EXPECT_EQ(CheckpointBytes(config, kNumPieces), saved + 4 * parameters);
   const MemoryNeed with = ComputeMemoryNeed(config, kNumPieces, 2);
   EXPECT_EQ(with.state, without.state + 2 * parameters);  // half of them each
-  EXPECT_EQ(with.staging, without.staging + 4 * parameters);
+  EXPECT_EQ(with.host, without.host + 4 * parameters);
 }
 
 TEST(MemoryNeedTest, RanksShareStateAndLanes) {
   RunConfig config = Tiny();
   const MemoryNeed one = ComputeMemoryNeed(config, kNumPieces, 1);
   const MemoryNeed four = ComputeMemoryNeed(config, kNumPieces, 4);
-  EXPECT_EQ(four.staging, one.staging / 4);
+  EXPECT_EQ(four.host, one.host / 4);
   EXPECT_EQ(four.recurrence, one.recurrence / 4);
   EXPECT_LT(four.state, one.state);
   EXPECT_LT(four.gradients, one.gradients);

@@ -49,9 +49,10 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   Saved saved;
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     DeferredBackend backend(kernels::MakeReferenceBackend(), lag);
-    const auto optimizer = dist::PlainOptimizer(comm, backend, kCopied);
+    const auto transport = dist::MakeCommunicatorTransport(comm, backend).value();
+    const auto optimizer = dist::PlainOptimizer(comm, backend, *transport, kCopied);
     const auto copier = SnapshotCopier::Create(backend).value();
-    const auto weights = dist::MakeWeights(comm, backend, kCopied);
+    const auto weights = dist::MakeWeights(comm, backend, *transport, kCopied);
     const DeviceArray<float> gradient(backend, std::vector<float>(kCopied, 0.5f));
     dist::StepInfo info{0.1, 1.0};
     if (holds_back) info.before_update = [&] { copier->MakeUpdatesWait(); };
@@ -73,8 +74,9 @@ Saved SaveBetweenUpdates(Lag lag, bool holds_back) {
   // The same update from the same start, by itself.
   testing::RunThreadRanks(1, [&](dist::Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();
-    const auto optimizer = dist::PlainOptimizer(comm, *backend, kCopied);
-    const auto weights = dist::MakeWeights(comm, *backend, kCopied);
+    const auto transport = dist::MakeCommunicatorTransport(comm, *backend).value();
+    const auto optimizer = dist::PlainOptimizer(comm, *backend, *transport, kCopied);
+    const auto weights = dist::MakeWeights(comm, *backend, *transport, kCopied);
     const DeviceArray<float> gradient(*backend, std::vector<float>(kCopied, 0.5f));
     optimizer->Step(gradient.view(), {0.1, 1.0}, *weights);
     saved.expected = ToHost<float>(*backend, optimizer->master());
