@@ -66,6 +66,7 @@ depth() {
   training gpu repeat 60
   training gpu ranks 40
   training gpu nccl 40
+  training gpu memory 60
   training any starts_without_driver 20
   training any no_device 30
   device_test production_attention 120 'ProductionAttentionTest.RingAgreesWithGeneral'

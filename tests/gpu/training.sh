@@ -134,6 +134,19 @@ nccl)
   }
   expect_same_state without with ;;
 
+memory)
+  # Where what is kept, and what is computed again: no bit changes.
+  options=(--set train.device=cuda --set train.steps=10 --set checkpoint.every=10)
+  lean=(--set train.recompute=layer --set dist.leaves_per_exchange=1 --set dist.shard_weights=all --set optimizer.state=host --set dist.partials=host)
+  expect_launch plain "${options[@]}"
+  for ranks in 1 2; do
+    expect_launch lean$ranks --ranks $ranks "${options[@]}" "${lean[@]}"
+    expect_same_state plain lean$ranks
+  done
+  for run in plain lean1; do
+    echo "$run: $(sed -n 's/.*"peak_device_bytes":\([0-9]*\).*/\1/p' $run/metrics.jsonl | tail -n 1) bytes of the GPU's memory are taken"
+  done ;;
+
 resume)
   # Long enough for a signal to come in time, on devices with steps of one millisecond as on those
   # with hundreds.
