@@ -82,16 +82,10 @@ absl::Status GradientReducer::AllocateBuffers() {
   for (int buffer = 0; buffer < GradientWindows::kBuffers; ++buffer) {
     ASSIGN_OR_RETURN(buffers_[buffer],
                      Allocate(MemoryPlace::kDevice, windows_.buffer_elements(buffer)));
+    ASSIGN_OR_RETURN(read_[buffer], backend_.MakeEvent());
   }
   ASSIGN_OR_RETURN(owned_sum_, Allocate(MemoryPlace::kDevice, owned().size()));
-  return AllocateEvents();
-}
-
-absl::Status GradientReducer::AllocateEvents() {
   ASSIGN_OR_RETURN(done_, backend_.MakeEvent());
-  for (std::unique_ptr<kernels::Event>& read : read_) {
-    ASSIGN_OR_RETURN(read, backend_.MakeEvent());
-  }
   return absl::OkStatus();
 }
 
@@ -181,16 +175,7 @@ void GradientReducer::CommitLeaf(int64_t leaf, absl::Span<const double> scalars)
   ANYORDER_CHECK(has_leaf() && leaf == leaves_[next_])
       << "leaf " << leaf << " where " << (has_leaf() ? leaves_[next_] : -1) << " was due";
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
-  const auto add = [](ScalarNode& left, ScalarNode& right) {
-    for (size_t i = 0; i < left.values.size(); ++i) left.values[i] += right.values[i];
-  };
-  PushAndJoin(scalars_, ScalarNode{{0, leaf}, {scalars.begin(), scalars.end()}}, add);
-  if (is_last_of_node()) {
-    ANYORDER_CHECK(scalars_.size() == 1);
-    const std::vector<double>& of_node = scalars_[0].values;
-    node_scalars_.insert(node_scalars_.end(), of_node.begin(), of_node.end());
-    scalars_.clear();
-  }
+  scalars_.insert(scalars_.end(), scalars.begin(), scalars.end());
   EndLeaf();
 }
 
@@ -215,8 +200,8 @@ TensorView GradientReducer::ReduceScatter(absl::Span<double> scalars) {
   ANYORDER_CHECK(static_cast<int>(scalars.size()) == options_.num_scalars);
   while (static_cast<int64_t>(next_) < num_leaves()) SkipLeaf();
   if (!is_alone()) MoveToOwners();
-  if (!scalars.empty()) SumScalars(communicator_, schedule_, node_scalars_, scalars);
-  node_scalars_.clear();
+  if (!scalars.empty()) SumScalars(communicator_, schedule_, scalars_, scalars);
+  scalars_.clear();
   next_ = 0;
   round_ = 0;
   return TensorView(is_alone() ? sums_[0] : owned_sum_, {owned().size()});

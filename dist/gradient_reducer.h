@@ -106,15 +106,9 @@ class GradientReducer {
   TensorView ReduceScatter(absl::Span<double> scalars);
 
  private:
-  struct ScalarNode {
-    TreeNode node;
-    std::vector<double> values;
-  };
-
   GradientReducer(Communicator& communicator, kernels::Backend& backend, DeviceTransport& transport,
                   const GradientReducerOptions& options, const LeafSchedule& schedule);
   absl::Status AllocateBuffers();
-  absl::Status AllocateEvents();
   absl::StatusOr<float*> Allocate(MemoryPlace place, int64_t elements);
   // One rank has nobody to exchange with: a leaf is written where its sum will wait, if backward
   // can write there.
@@ -164,8 +158,7 @@ class GradientReducer {
   int64_t next_window_ = -1;   // behind the last window of the leaf that is not final; -1: no leaf
   size_t next_ = 0;            // in leaves_, or behind them
   int64_t round_ = 0;
-  std::vector<ScalarNode> scalars_;   // of leaves, until they are a node's
-  std::vector<double> node_scalars_;  // [rounds of this rank so far, num_scalars]
+  std::vector<double> scalars_;  // [leaves of this rank so far, num_scalars]
 };
 
 }  // namespace anyorder::dist

@@ -159,7 +159,6 @@ class LeafSchedule {
   }
 
   int64_t num_leaves() const { return num_leaves_; }
-  int world_size() const { return world_size_; }
   int level() const { return level_; }
   int64_t leaves_per_exchange() const { return int64_t{1} << level_; }
   int64_t num_nodes() const { return num_leaves_ >> level_; }

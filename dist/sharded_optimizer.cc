@@ -64,38 +64,29 @@ ShardedOptimizer::~ShardedOptimizer() {
   if (outcome_is_there_ != nullptr) outcome_is_there_->Await();
 }
 
-absl::StatusOr<void*> ShardedOptimizer::Allocate(MemoryPlace place, int64_t bytes) {
-  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.AllocateAt(place, bytes));
-  return memory_.back()->data();
-}
-
-absl::StatusOr<TensorView> ShardedOptimizer::AllocateFloats(MemoryPlace place, int64_t size) {
-  void* data = nullptr;
-  if (size > 0) {
-    ASSIGN_OR_RETURN(data, Allocate(place, size * SizeOf(DType::kFloat32)));
-  }
-  return TensorView(data, DType::kFloat32, Shape{size});
+absl::StatusOr<TensorView> ShardedOptimizer::Allocate(MemoryPlace place, DType dtype,
+                                                      int64_t size) {
+  if (size == 0) return TensorView(nullptr, dtype, Shape{size});
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.AllocateAt(place, size * SizeOf(dtype)));
+  return TensorView(memory_.back()->data(), dtype, Shape{size});
 }
 
 absl::Status ShardedOptimizer::AllocateState() {
   const int64_t size = owned().size();
-  for (TensorView* state : {&master_, &first_moment_, &second_moment_}) {
-    ASSIGN_OR_RETURN(*state, AllocateFloats(config_.state, size));
+  std::vector<TensorView*> states = {&master_, &first_moment_, &second_moment_};
+  if (config_.keeps_average()) states.push_back(&average_);
+  for (TensorView* const state : states) {
+    ASSIGN_OR_RETURN(*state, Allocate(config_.state, DType::kFloat32, size));
   }
-  if (config_.keeps_average()) {
-    ASSIGN_OR_RETURN(average_, AllocateFloats(config_.state, size));
-    for (TensorView& scratch : average_scratch_) {
-      ASSIGN_OR_RETURN(scratch,
-                       AllocateFloats(MemoryPlace::kDevice, std::min(size, kAveragedElements)));
-    }
+  for (TensorView& scratch : average_scratch_) {
+    const int64_t piece = config_.keeps_average() ? std::min(size, kAveragedElements) : 0;
+    ASSIGN_OR_RETURN(scratch, Allocate(MemoryPlace::kDevice, DType::kFloat32, piece));
   }
-  const int64_t blocks = partition_.padded_blocks();
-  ASSIGN_OR_RETURN(void* const sums,
-                   Allocate(MemoryPlace::kDevice, blocks * SizeOf(DType::kFloat64)));
-  block_sums_ = TensorView(sums, DType::kFloat64, Shape{blocks});
+  ASSIGN_OR_RETURN(block_sums_,
+                   Allocate(MemoryPlace::kDevice, DType::kFloat64, partition_.padded_blocks()));
   constexpr int64_t kControlBytes = sizeof(kernels::NormControl);
-  ASSIGN_OR_RETURN(void* const control, Allocate(MemoryPlace::kDevice, kControlBytes));
-  control_ = static_cast<kernels::NormControl*>(control);
+  ASSIGN_OR_RETURN(memory_.emplace_back(), backend_.Allocate(kControlBytes));
+  control_ = static_cast<kernels::NormControl*>(memory_.back()->data());
   ASSIGN_OR_RETURN(outcome_, backend_.AllocateStaging(kControlBytes));
   ASSIGN_OR_RETURN(outcome_is_there_, backend_.MakeEvent());
   return absl::OkStatus();

@@ -110,8 +110,7 @@ class ShardedOptimizer {
                    DeviceTransport& transport, int64_t num_elements,
                    const std::vector<DecaySegment>& segments, const OptimizerConfig& config);
   absl::Status AllocateState();
-  absl::StatusOr<void*> Allocate(MemoryPlace place, int64_t bytes);
-  absl::StatusOr<TensorView> AllocateFloats(MemoryPlace place, int64_t size);
+  absl::StatusOr<TensorView> Allocate(MemoryPlace place, DType dtype, int64_t size);
   void JudgeNorm(ConstTensorView gradient, const StepInfo& info);
   void Update(ConstTensorView gradient, const StepInfo& info, TensorView weights);
   void UpdateAverage(double decay);

@@ -7,16 +7,6 @@
 #include "core/base/tensor.h"
 
 namespace anyorder::dist {
-namespace {
-
-absl::Span<const char> Bytes(const float* values, int64_t count) {
-  return BytesOf(absl::MakeConstSpan(values, count));
-}
-absl::Span<char> MutableBytes(float* values, int64_t count) {
-  return MutableBytesOf(absl::MakeSpan(values, count));
-}
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<TreeExchange>> TreeExchange::Create(Communicator& communicator,
                                                                    kernels::Backend& backend,
@@ -112,14 +102,14 @@ std::vector<TreeExchange::GroupSum> TreeExchange::SumInGroup(int64_t round, cons
           sum.nodes.push_back({node, own + sum.range.begin, nullptr});
           continue;
         }
-        receive.push_back({peer, MutableBytes(next, sum.range.size())});
+        receive.push_back({peer, MutableBytesOf(absl::MakeSpan(next, sum.range.size()))});
         sum.nodes.push_back({node, next, next});
         next += NumUnits(sum.range.size()) * kUnitElements;
       }
     }
     if (peer == me || own == nullptr) continue;
     for (const Range range : DelegatedTo(peer, slices))
-      send.push_back({peer, Bytes(own + range.begin, range.size())});
+      send.push_back({peer, BytesOf(absl::MakeConstSpan(own + range.begin, range.size()))});
   }
   if (!groups_.has_two_levels()) return sums;
   transport_.Exchange(send, receive, stream);
@@ -147,7 +137,7 @@ std::vector<TreeExchange::Item> TreeExchange::ExchangeGroupSums(int64_t round,
     const int64_t first = slice.begin - sum->range.begin;
     for (const Item& node : sum->nodes) {
       if (owner != me) {
-        send.push_back({owner, Bytes(node.value + first, slice.size())});
+        send.push_back({owner, BytesOf(absl::MakeConstSpan(node.value + first, slice.size()))});
         continue;
       }
       float* const writable = node.writable != nullptr ? node.writable + first : nullptr;
@@ -164,7 +154,8 @@ std::vector<TreeExchange::Item> TreeExchange::ExchangeGroupSums(int64_t round,
     }
     if (slices[me].size() == 0) continue;
     for (const TreeNode& node : schedule_.NodesOf(round, groups_[group])) {
-      receive.push_back({groups_.Delegate(group, me), MutableBytes(next, slices[me].size())});
+      receive.push_back(
+          {groups_.Delegate(group, me), MutableBytesOf(absl::MakeSpan(next, slices[me].size()))});
       items.push_back({node, next, next});
       next += slice_elements_;
     }
@@ -201,25 +192,23 @@ struct ScalarNode {
 
 void SumScalars(Communicator& communicator, const LeafSchedule& schedule,
                 absl::Span<const double> mine, absl::Span<double> totals) {
-  const auto width = static_cast<int64_t>(totals.size());
-  const int64_t ranks = communicator.world_size();
-  // One rank's nodes behind the other's.
-  std::vector<int64_t> offsets{0};
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int64_t nodes = (schedule.num_nodes() - rank + ranks - 1) / ranks;
-    offsets.push_back(offsets.back() + nodes * width);
+  const size_t width = totals.size();
+  std::vector<double> all(schedule.num_leaves() * width);
+  std::vector<int64_t> offsets{0};  // one rank's leaves behind the other's, in bytes
+  std::vector<absl::Span<double>> leaves(schedule.num_leaves());
+  size_t next = 0;
+  for (int rank = 0; rank < communicator.world_size(); ++rank) {
+    if (rank == communicator.rank()) std::copy(mine.begin(), mine.end(), all.begin() + next);
+    for (const int64_t leaf : schedule.LeavesOf(rank)) {
+      leaves[leaf] = absl::MakeSpan(&all[next], width);
+      next += width;
+    }
+    offsets.push_back(static_cast<int64_t>(next * sizeof(double)));
   }
-  std::vector<double> all(offsets.back());
-  const int64_t first = offsets[communicator.rank()];
-  ANYORDER_CHECK(static_cast<int64_t>(mine.size()) == offsets[communicator.rank() + 1] - first);
-  std::copy(mine.begin(), mine.end(), all.begin() + first);
-  std::vector<int64_t> bytes = offsets;
-  for (int64_t& offset : bytes) offset *= static_cast<int64_t>(sizeof(double));
-  communicator.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), bytes);
+  communicator.AllGatherInPlace(MutableBytesOf(absl::MakeSpan(all)), offsets);
   std::vector<ScalarNode> stack;
-  for (int64_t index = 0; index < schedule.num_nodes(); ++index) {
-    double* const values = &all[offsets[index % ranks] + index / ranks * width];
-    PushAndJoin(stack, ScalarNode{{schedule.level(), index}, absl::MakeSpan(values, width)},
+  for (int64_t leaf = 0; leaf < schedule.num_leaves(); ++leaf) {
+    PushAndJoin(stack, ScalarNode{{0, leaf}, leaves[leaf]},
                 [](ScalarNode& left, ScalarNode& right) {
                   for (size_t k = 0; k < left.values.size(); ++k) left.values[k] += right.values[k];
                 });

@@ -92,8 +92,8 @@ class TreeExchange {
   std::unique_ptr<kernels::Buffer> from_others_;
 };
 
-// Collective. The sums of the scalars of all leaves by the same tree, on every rank. mine: [nodes
-// of this rank, totals.size()], the sums at its nodes of all rounds.
+// Collective. The sums of the scalars of all leaves by the same tree, on every rank. mine: [leaves
+// of this rank, totals.size()].
 void SumScalars(Communicator& communicator, const LeafSchedule& schedule,
                 absl::Span<const double> mine, absl::Span<double> totals);
 
