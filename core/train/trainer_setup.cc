@@ -212,14 +212,14 @@ absl::Status Trainer::OpenLocalData() {
   return absl::OkStatus();
 }
 
-// Where a device's memory is too small, recomputation and the largest microbatch that it has room
-// for are tried out and named.
+// Where a device's memory is too small, settings and the largest microbatch that it has room for
+// are tried out and named.
 absl::Status Trainer::FitLocalNetwork() {
   RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
   RETURN_IF_ERROR(CheckLocalMemory());
   const absl::Status status = BuildLocalNetwork();
   if (backend_->is_host_memory()) return status;
-  return WithWhatFits(status, config_, [this](const RunConfig& candidate) {
+  const auto fits = [this](const RunConfig& candidate) {
     state_.reset();
     reducer_.reset();
     transformer_.reset();
@@ -233,7 +233,11 @@ absl::Status Trainer::FitLocalNetwork() {
         candidate, static_cast<int64_t>(dataset_->index().vocab_size), communicator_.world_size());
     return backend_->Allocate(static_cast<int64_t>(need.state + need.gradients + need.recurrence))
         .ok();
-  });
+  };
+  // The host's memory may be what is missing.
+  const bool asks_host = !config_.ValidateDevice(/*is_host_memory=*/true).ok();
+  if (absl::IsResourceExhausted(status) && asks_host && fits(config_)) return status;
+  return WithWhatFits(status, config_, fits);
 }
 
 // The launcher has looked at its own machine only. Of a GPU's memory the allocations below tell.

@@ -187,6 +187,17 @@ TEST(DeviceStepsTest, TheGpusKernelsDecideAlike) {
   }
 }
 
+TEST(DeviceStepsTest, NoSettingOfMemoryChangesABitOfTheGpusKernels) {
+  const uint64_t expected = RunDigestOfOneRank<BFloat16>(*testing::MakeEmulatedGpu());
+  for (int ranks = 1; ranks <= 3; ++ranks) {
+    testing::RunThreadRanks(ranks, [&](Communicator& comm) {
+      const RunSettings settings{1, WeightSharding::kAll, MemoryPlace::kHost, MemoryPlace::kHost};
+      EXPECT_EQ(RunDigest<BFloat16>(comm, *testing::MakeEmulatedGpu(), nullptr, settings), expected)
+          << ranks;
+    });
+  }
+}
+
 bool Comes(absl::Notification& notification) {
   return notification.WaitForNotificationWithTimeout(kPatience);
 }

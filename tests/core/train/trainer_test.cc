@@ -24,6 +24,7 @@
 namespace anyorder {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 // Imports have no moments, or, of earlier versions, zeros.
@@ -339,6 +340,21 @@ TEST_F(TrainerTest, WeightsOfANodeNeedSeveralRanksOnIt) {
 TEST_F(TrainerTest, TheHostsMemoryIsForDevicesOnly) {
   config_.dist.partials = MemoryPlace::kHost;
   ExpectAllEnd(Train(2), kExitUsage, "but the CPU computes", "set both to \"device\"");
+  // A machine that pins little.
+  class Unpinned final : public testing::ForwardingBackend {
+   public:
+    using ForwardingBackend::ForwardingBackend;
+    absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+      if (bytes > 1000) return absl::ResourceExhaustedError("locked memory (ulimit -l)");
+      return ForwardingBackend::AllocateStaging(bytes);
+    }
+  };
+  is_fenced_ = true;
+  wrap_ = [](BackendPtr backend, int) { return std::make_unique<Unpinned>(std::move(backend)); };
+  const absl::Status unpinned = Train(1)[0];
+  EXPECT_EQ(ExitStatusFor(unpinned), kExitIo);
+  // And no advice.
+  EXPECT_THAT(std::string(unpinned.message()), EndsWith("locked memory (ulimit -l)"));
   config_.train.device = kernels::DeviceChoice::kCpu;
   EXPECT_FALSE(config_.Validate().empty());
 }
