@@ -105,11 +105,11 @@ struct OptimizerConfig {
           "each update, with d = min(ema_decay, (1 + k) / (10 + k)) after k updates; it is what "
           "evaluations, exports and other commands use. MDLM: 0.9999. 0: none.",
           Rate());
-    visit("state", self.state,
-          "Memory of a GPU's master weights, moments and average: the \"device\"'s, or the "
-          "\"host\"'s, "
-          "12 bytes a parameter that the GPU reads and writes over its bus in each update.",
-          Decides::kNothing);
+    visit(
+        "state", self.state,
+        "Where a GPU's master weights, moments and average lie: in the \"device\"'s memory or the "
+        "\"host\"'s, which each update reads and writes over the bus.",
+        Decides::kNothing);
   }
 
   // Every fault, with field, value and bound; those that need the length of the run are

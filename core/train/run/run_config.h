@@ -164,11 +164,10 @@ struct DistConfig {
           "Ranks that share one copy of the layers' weights, each layer gathered shortly before it "
           "is computed: \"none\" (each rank has a copy), those of a \"node\", or \"all\".",
           Decides::kNothing);
-    visit(
-        "partials", self.partials,
-        "Memory of a GPU's sums of gradients that wait between exchanges: the \"device\"'s or the "
-        "\"host\"'s. They are many where dist.leaves_per_exchange is small.",
-        Decides::kNothing);
+    visit("partials", self.partials,
+          "Where a GPU's sums of gradients that wait between exchanges lie, many if "
+          "dist.leaves_per_exchange is small: in the \"device\"'s memory or the \"host\"'s.",
+          Decides::kNothing);
     visit("transport", self.transport,
           "Library that exchanges gradients and weights; \"auto\" takes NCCL where each rank has a "
           "GPU of its own, else MPI.",
