@@ -5,9 +5,9 @@
 #   complete         every objective that the program knows has a line in objectives.txt
 #   text             makes the dataset of the next two, made-up text, and examples of generation
 #                    from it: a line and how it begins
-#   trains_NAME      60 steps on it, on 1 rank, and on 2 ranks that are killed and resumed on 3, end
-#                    in one state with the same losses; export and eval know the result, and
-#                    held-out text is predicted better than by guessing
+#   trains_NAME      60 steps on it, on 1 rank, and on 2 to 8 ranks that are killed and resumed on
+#                    another number, end in one state with the same losses; export and eval know the
+#                    result, and held-out text is predicted better than by guessing
 #   words            a vocabulary of words with an adaptive softmax learns, too; cutoffs that the
 #                    vocabulary cannot have are refused
 #   predicted        classes of new examples by a classifier: files, datasets, texts on the command
@@ -123,20 +123,22 @@ complete() {
 }
 
 has_committed_or_ended() { has_commit "$1" || ! kill -0 "$2" 2>/dev/null; }
-# draw RANKS: sets $drawn to settings of memory and traffic that must not change a bit; each start
-# has others.
+# Sets $ranks to another number than it was, and $drawn to settings of memory and traffic: each
+# start has others, none of which may change a bit.
 draw() {
-  local each=(0 1 2) shard=(none node all) again=(none elementwise layer)
-  drawn=(--set "dist.leaves_per_exchange=${each[RANDOM % 3]}" --set "dist.shard_weights=${shard[RANDOM % 3]}"
-    --set "train.recompute=${again[RANDOM % 3]}")
-  echo "$1 ranks: ${drawn[*]}" >>"$name/settings"
+  local before=$ranks numbers=(2 3 4 8) each=(0 1 2 4) shard=(none node all) again=(none elementwise layer)
+  while [ $ranks -eq $before ]; do ranks=${numbers[RANDOM % 4]}; done
+  # 8 microbatches a step.
+  drawn=(--ranks $ranks --set "dist.leaves_per_exchange=${each[RANDOM % (ranks > 4 ? 2 : ranks > 2 ? 3 : 4)]}"
+    --set "dist.shard_weights=${shard[RANDOM % 3]}" --set "train.recompute=${again[RANDOM % 3]}")
+  echo "${drawn[*]}" >>"$name/settings"
 }
 
 # Kills the run with all that belongs to it once a checkpoint is there. Fails if it ended before.
 kill_on_the_way() {
   rm -rf "$name/killed"
-  draw 2
-  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" --ranks 2 >"$name/log" 2>&1 &
+  draw
+  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" >"$name/log" 2>&1 &
   local job=$! ended=0
   await has_committed_or_ended "$name/killed" $job
   kill -0 $job 2>/dev/null || ended=1
@@ -145,7 +147,7 @@ kill_on_the_way() {
 }
 
 trains() {
-  local attempt shards held_out
+  local attempt ranks=1 shards held_out
   data_of "$1" "$work/prose" "$work/prose-held-out"
   compose "$1" "$shards" train.steps=60 checkpoint.every=20 optimizer.learning_rate=3e-3
   succeeds "${command[@]}" --run-dir "$name/run" --ranks 1
@@ -155,9 +157,9 @@ trains() {
   # directory.
   for attempt in 1 2 3 4 5; do kill_on_the_way && break; done
   [ $? -eq 0 ] || fail "the run ended five times before it could be killed"
-  draw 3
-  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" --ranks 3 --resume required >>"$name/log" 2>&1 || fail "resuming: exit status $?"
-  grep -q "3 ranks.*resuming after step" "$name/log" || fail "it did not resume"
+  draw
+  "${command[@]}" "${drawn[@]}" --run-dir "$work/$name/killed" --resume required >>"$name/log" 2>&1 || fail "resuming: exit status $?"
+  grep -q "$ranks ranks.*resuming after step" "$name/log" || fail "it did not resume"
   [ "$(digest "$name/killed")" = "$(digest "$name/run")" ] || fail "the run that changed ranks ends in another state, with $(tail -n 2 "$name/settings")"
   [ "$(losses "$name/killed")" = "$(losses "$name/run")" ] || fail "the run that changed ranks has other losses"
   exported "$name/run/config.toml"
