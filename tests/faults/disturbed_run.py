@@ -5,7 +5,8 @@ import threading
 import time
 
 import history
-from programs import STEPS, Failure, StateLog, kill
+from drawn_settings import draw
+from programs import LAYERS, MICROBATCHES, STEPS, Failure, Launch, StateLog, kill
 
 
 def choose(random, weights):
@@ -60,8 +61,8 @@ class CheckpointWatch(threading.Thread):
 
 
 class DisturbedRun:
-    """One run in `directory`, which is removed if all went well. `disturb` starts `launch`, once or
-    more often, and ends when the run is finished."""
+    """One run in `directory`, which is removed if all went well. `disturb` calls `start`, once or
+    more often, and ends when the run is finished. Starts have 1 to `most_ranks` ranks."""
 
     def __init__(self, programs, directory, random, tally, keep_last):
         self.programs, self.random, self.tally, self.keep_last = programs, random, tally, keep_last
@@ -70,6 +71,14 @@ class DisturbedRun:
     def note(self, text):
         with open(self.log, "a") as out:
             out.write("# %.3f %s\n" % (time.time(), text))
+
+    def start(self):
+        """Launches it with settings of its own, which the launcher's own restarts keep."""
+        ranks = self.random.randint(1, self.most_ranks)
+        drawn = draw(self.random, ranks, MICROBATCHES, LAYERS)
+        self.note("drew for %d ranks: %s" % (ranks, " ".join(drawn)))
+        self.tally.update("drawn: " + setting for setting in drawn)
+        self.launch = Launch(self.programs, self.run, ranks, self.settings + drawn, self.log)
 
     def play(self):
         """Raises Failure at the first thing that is wrong."""

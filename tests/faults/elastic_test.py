@@ -1,6 +1,7 @@
 """One run on 4, 2, 3, 1 and 4 ranks reads, and learns, exactly what one rank does; and the judge
 who says so sees damage of each file that it reads. elastic_test.py BIN_DIR WORK_DIR."""
 import pathlib
+import random
 import re
 import shutil
 import signal
@@ -8,7 +9,8 @@ import sys
 import time
 
 import history
-from programs import STATE_LOG, Failure, Launch, Programs, json_lines, trained_steps
+from drawn_settings import draw
+from programs import LAYERS, MICROBATCHES, STATE_LOG, Failure, Launch, Programs, json_lines, trained_steps
 
 RANKS = [4, 2, 3, 1, 4]
 TOTAL = 3000  # so many that a fast machine is stopped four times before the end
@@ -72,11 +74,13 @@ def main():
     shutil.rmtree(programs.work, ignore_errors=True)
     programs.work.mkdir(parents=True)
     programs.make_dataset()
-    settings = ["train.steps=%d" % TOTAL, "train.global_batch_size=8", "checkpoint.every=200"]
+    settings = ["train.steps=%d" % TOTAL, "checkpoint.every=200"]
     alone, elastic = programs.work / "alone", programs.work / "elastic"
     programs.run(programs.launch_command(alone, 1, settings))
+    drawing = random.Random(20)  # its five draws have every recompute and shard_weights
     for i, ranks in enumerate(RANKS):
-        launch = Launch(programs, elastic, ranks, settings, programs.work / "log")
+        drawn = draw(drawing, ranks, MICROBATCHES, LAYERS)
+        launch = Launch(programs, elastic, ranks, settings + drawn, programs.work / "log")
         if i + 1 < len(RANKS):
             stop_after(launch, trained_steps(elastic) + STEPS_EACH)
         elif launch.await_end("the last part") != 0:
@@ -92,7 +96,7 @@ def main():
     assert [r["ranks"] for r in ledger if r["event"] == "train"] == RANKS
     steps = [r["step"] for r in ledger if r["event"] == "train"]
     print("ranks %s began after steps %s: %d samples, state and losses as on one rank"
-          % (RANKS, steps, 8 * TOTAL))
+          % (RANKS, steps, MICROBATCHES * TOTAL))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 import time
 
 from disturbed_run import DisturbedRun, choose
-from programs import STATE_LOG, STEPS, Failure, Launch, StateLog, await_gone, await_true, json_lines, kill, processes, trained_steps
+from programs import STATE_LOG, STEPS, Failure, StateLog, await_gone, await_true, json_lines, kill, processes, trained_steps
 
 ALL = ("anyorder", "mpirun", "anyorder-train", "anyorder-ckptd")
 # What dies at once, and how often it is chosen.
@@ -30,15 +30,14 @@ class Kill:
 
 
 class KilledRun(DisturbedRun):
+    most_ranks = 4
+
     def __init__(self, programs, directory, random, tally):
         super().__init__(programs, directory, random, tally, random.choice([2, 2, 1000]))
         self.settings = ["checkpoint.every=%d" % random.randint(3, 12), "checkpoint.keep_last=%d" % self.keep_last]
         self.kills = [Kill(random) for _ in range(random.randint(2, 4))]
         self.kills_since_commit = 0
         self.must_commit = []
-
-    def start(self):
-        self.launch = Launch(self.programs, self.run, self.random.randint(1, 4), self.settings, self.log)
 
     def disturb(self):
         self.start()

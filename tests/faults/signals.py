@@ -7,7 +7,7 @@ import time
 
 from disturbed_run import DisturbedRun, choose
 from held_thread import HeldThread
-from programs import STEPS, Failure, Launch, StateLog, await_gone, json_lines, kill, processes, takes_signals, trained_steps
+from programs import STEPS, Failure, StateLog, await_gone, json_lines, kill, processes, takes_signals, trained_steps
 
 PHASES = {"start-up": 3, "data wait": 3, "step": 3, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
 RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
@@ -15,6 +15,8 @@ RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
 
 class StoppedRun(DisturbedRun):
     """Stopped until it is finished; adds (phase, seconds until the exit, budget) of each signal to `latencies`."""
+
+    most_ranks = 3
 
     def __init__(self, programs, directory, random, tally, latencies):
         super().__init__(programs, directory, random, tally, 1000)
@@ -34,7 +36,7 @@ class StoppedRun(DisturbedRun):
         if phase == "between restarts":
             receiver = "launcher"
         self.log_offset = self.log.stat().st_size if self.log.exists() else 0
-        self.launch = Launch(self.programs, self.run, self.random.randint(1, 3), self.settings, self.log)
+        self.start()
         self.held = None
         try:
             return self.stop_in(phase, receiver, number, is_double)

@@ -124,13 +124,14 @@ complete() {
 
 has_committed_or_ended() { has_commit "$1" || ! kill -0 "$2" 2>/dev/null; }
 # Sets $ranks to another number than it was, and $drawn to settings of memory and traffic: each
-# start has others, none of which may change a bit.
+# start has others, none of which may change a bit. 8 microbatches and 2 layers are those of $small.
 draw() {
-  local before=$ranks numbers=(2 3 4 8) each=(0 1 2 4) shard=(none node all) again=(none elementwise layer)
+  local setting before=$ranks numbers=(2 3 4 8)
   while [ $ranks -eq $before ]; do ranks=${numbers[RANDOM % 4]}; done
-  # 8 microbatches a step.
-  drawn=(--ranks $ranks --set "dist.leaves_per_exchange=${each[RANDOM % (ranks > 4 ? 2 : ranks > 2 ? 3 : 4)]}"
-    --set "dist.shard_weights=${shard[RANDOM % 3]}" --set "train.recompute=${again[RANDOM % 3]}")
+  drawn=()
+  for setting in $(python3 "$here/../faults/drawn_settings.py" $ranks 8 2); do drawn+=(--set "$setting"); done
+  [ ${#drawn[@]} -gt 0 ] || fail "nothing was drawn"
+  drawn+=(--ranks $ranks)
   echo "${drawn[*]}" >>"$name/settings"
 }
 
