@@ -9,7 +9,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 STEPS = 120
-MICROBATCHES, LAYERS = 8, 2  # of tiny.toml
+MICROBATCHES, LAYERS = 8, 3  # of tiny.toml
 # Only what never comes is waited for so long: a busy machine must not fail a case.
 PATIENCE_S = 400
 STATE_LOG = "ckptd.node00.jsonl"
