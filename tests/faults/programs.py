@@ -112,6 +112,14 @@ def takes_signals(pid):
     return bool(blocked >> (signal.SIGTERM - 1) & 1)
 
 
+def is_at_work(pid):
+    """Whether its first thread computes, or waits for a core or a disk."""
+    try:
+        return pathlib.Path("/proc/%d/stat" % pid).read_bytes().rpartition(b")")[2].split()[0] in (b"R", b"D")
+    except OSError:  # it has ended
+        return False
+
+
 def processes(run):
     """Process ids by program of what runs for a run directory: {"anyorder-train": [...], ...}; mpirun counts its own."""
     found = {}

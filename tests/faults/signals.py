@@ -7,7 +7,7 @@ import time
 
 from disturbed_run import DisturbedRun, choose
 from held_thread import HeldThread
-from programs import STEPS, Failure, StateLog, await_gone, json_lines, kill, processes, takes_signals, trained_steps
+from programs import STEPS, Failure, StateLog, await_gone, is_at_work, json_lines, kill, processes, takes_signals, trained_steps
 
 PHASES = {"start-up": 3, "data wait": 3, "step": 3, "evaluation": 4, "save": 3, "last checkpoint": 2, "between restarts": 3}
 RECEIVERS = {"launcher": 4, "one rank": 3, "all ranks": 1}
@@ -114,7 +114,8 @@ class StoppedRun(DisturbedRun):
     def hold_data(self):
         """Holds rank 0's loader until the step waits for it; False if it is not there."""
         try:
-            self.held = HeldThread(next(pid for pid in processes(self.run)["anyorder-train"] if self.is_rank_0(pid)), "batch-loader")
+            rank_0 = next(pid for pid in processes(self.run)["anyorder-train"] if self.is_rank_0(pid))
+            self.held = HeldThread(rank_0, "batch-loader")
         except PermissionError:  # in some containers: then the signal comes in whatever the step does
             self.tally["data wait: not held, this machine forbids ptrace"] += 1
             return True
@@ -122,7 +123,9 @@ class StoppedRun(DisturbedRun):
             return False
         phase, since = self.phase(), time.monotonic()
         while time.monotonic() - since < 0.1:
-            if self.phase() != phase:  # what was loaded before is trained first
+            # What was loaded before is trained first. On a busy machine a step takes longer, but
+            # does not sleep.
+            if self.phase() != phase or is_at_work(rank_0):
                 phase, since = self.phase(), time.monotonic()
             time.sleep(0.005)
         if re.fullmatch(rb"step \d+", phase):
