@@ -94,22 +94,6 @@ TEST(DeviceTransportTest, GathersUnequalAndEmptyBlocksInTheOrderOfTheStream) {
   });
 }
 
-// Whole steps on devices whose memory the host cannot touch end in the bits of one rank on the
-// host.
-TEST(StagedTransportTest, TrainingEndsInTheBitsOfTheHost) {
-  const uint64_t expected = RunDigestOfOneRank<BFloat16>(*kernels::MakeReferenceBackend());
-  const RunSettings on_host{1, WeightSharding::kAll, MemoryPlace::kHost, MemoryPlace::kHost};
-  for (const Lag lag : {Lag::kMain, Lag::kRandom}) {
-    const RunSettings settings = lag == Lag::kMain ? RunSettings() : on_host;
-    for (int ranks = 1; ranks <= 4; ++ranks) {
-      testing::RunThreadRanks(ranks, [&](Communicator& comm) {
-        DeferredBackend backend(kernels::MakeReferenceBackend(), lag, comm.rank());
-        EXPECT_EQ(RunDigest<BFloat16>(comm, backend, nullptr, settings), expected) << ranks;
-      });
-    }
-  }
-}
-
 using StagedTransportDeathTest = ::testing::Test;
 TEST(StagedTransportDeathTest, TheHostCannotTouchDeviceMemory) {
   DeferredBackend backend(kernels::MakeReferenceBackend(), Lag::kRandom);

@@ -36,21 +36,7 @@ TEST(MaximalNodesTest, AreFewDisjointAndCoverTheLeaves) {
   }
 }
 
-TEST(GradientReducerTest, TreeSumHasTheSameBitsForAnyNumberOfRanks) {
-  for (const int64_t num_leaves : {1, 2, 4, 8, 16}) {
-    const auto leaves = WideLeaves(0, num_leaves, num_leaves <= 8 ? kSize : 300);
-    const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
-    const std::vector<double> expected_scalars = ScalarSum(num_leaves);
-    for (int ranks = 1; ranks <= num_leaves; ++ranks) {
-      const Reduced reduced = Reduce(leaves, Alone(ranks), /*num_scalars=*/2);
-      EXPECT_TRUE(SameBits(reduced.gradient, expected)) << num_leaves << " on " << ranks;
-      for (const std::vector<double>& scalars : reduced.scalars_of_rank)
-        EXPECT_TRUE(SameBits(scalars, expected_scalars)) << num_leaves << " on " << ranks;
-    }
-  }
-}
-
-// Guards the test above: with these leaves, adding from left to right gives other bits than the
+// Guards TreeExchangeTest: with these leaves, adding from left to right gives other bits than the
 // tree.
 TEST(GradientReducerTest, TheLeavesTellOrdersApart) {
   const auto leaves = WideLeaves(0, 8, kSize);

@@ -109,7 +109,7 @@ void ExpectTreeSums(const Case& c) {
   }
 }
 
-TEST(GradientWindowsTest, HaveTheBitsOfTheTreeForAnyCutsArrivalsRoundsAndRanks) {
+TEST(GradientWindowsTest, HaveTheBitsOfTheTreeForAnyCutsArrivalsRoundsRanksAndNodes) {
   std::mt19937_64 random(5);
   for (const int64_t leaves : {4, 16}) {
     for (const Lag lag : {Lag::kMain, Lag::kSide, Lag::kRandom}) {
@@ -119,10 +119,7 @@ TEST(GradientWindowsTest, HaveTheBitsOfTheTreeForAnyCutsArrivalsRoundsAndRanks) 
       }
     }
   }
-}
-
-TEST(GradientWindowsTest, TwoLevelsHaveTheBitsOfTheTree) {
-  std::mt19937_64 random(6);
+  // In two levels.
   for (const std::vector<int>& nodes :
        std::vector<std::vector<int>>{{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 0, 1}, {0, 1, 1, 2}}) {
     const auto ranks = static_cast<int>(nodes.size());

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 #include <vector>
 
@@ -123,14 +124,8 @@ void Print(int ranks, bool has_levels, const std::vector<Count>& counts) {
   }
 }
 
-int RoundsOf(int ranks) {
-  int rounds = 0;
-  while ((1 << rounds) < ranks) ++rounds;
-  return rounds;
-}
-
 void CheckLimits(int ranks, bool has_levels, const std::vector<Count>& counts) {
-  const int rounds = RoundsOf(ranks);
+  const int rounds = std::bit_width(static_cast<unsigned>(ranks - 1));
   const int nodes = ranks / kRanksOfNode;
   const int direct_peers = has_levels ? kRanksOfNode - 1 + nodes - 1 : ranks - 1;
   EXPECT_LE(counts[kAgreement].messages, rounds);

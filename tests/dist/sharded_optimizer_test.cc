@@ -248,27 +248,6 @@ TEST(ShardedOptimizerTest, AnAverageOfSeveralPiecesIsUpdatedWhole) {
   });
 }
 
-TEST(ShardedOptimizerTest, WithoutItsDecayThereIsNoAverage) {
-  WithOptimizer({}, {{0, 10, true}}, [](ShardedOptimizer& optimizer, WeightWindows&) {
-    EXPECT_TRUE(optimizer.average().is_null());
-    optimizer.StartAverage();
-  });
-}
-
-TEST(ShardedOptimizerTest, AnyNumberOfRanksEndsInTheSameDigest) {
-  for (const size_t backend : {0, 1}) {
-    std::vector<uint64_t> digests;
-    for (int ranks = 1; ranks <= 5; ++ranks) {
-      std::vector<uint64_t> of_rank(ranks);
-      testing::RunThreadRanks(ranks, [&](Communicator& comm) {
-        of_rank[comm.rank()] = RunDigest<float>(comm, *HostBackends()[backend]);
-      });
-      digests.insert(digests.end(), of_rank.begin(), of_rank.end());
-    }
-    EXPECT_EQ(std::set<uint64_t>(digests.begin(), digests.end()).size(), 1u) << backend;
-  }
-}
-
 TEST(ShardedOptimizerTest, RefusesABrokenConfig) {
   testing::RunThreadRanks(1, [](Communicator& comm) {
     const auto backend = kernels::MakeReferenceBackend();

@@ -83,13 +83,16 @@ const std::vector<std::vector<int>>& PretendedNodes() {
   return *all;
 }
 
-TEST(TreeExchangeTest, TwoLevelsHaveTheBitsOfTheTree) {
-  for (const int64_t num_leaves : {8, 16}) {
+TEST(TreeExchangeTest, SumsHaveTheBitsOfTheTreeOnAnyRanksAndNodes) {
+  for (const int64_t num_leaves : {1, 2, 4, 8, 16}) {
+    std::vector<std::vector<int>> all;
+    if (num_leaves >= 8) all = PretendedNodes();
+    for (int ranks = 1; ranks <= num_leaves; ++ranks) all.emplace_back(ranks, 1);
     // The last owner's range is shorter, and of many ranks the last ones own nothing.
     const auto leaves = WideLeaves(0, num_leaves, 5 * kNormBlock + 77);
     const std::vector<float> expected = TreeSum(leaves, 0, leaves.size());
     const std::vector<double> expected_scalars = ScalarSum(num_leaves);
-    for (const std::vector<int>& ranks_of_nodes : PretendedNodes()) {
+    for (const std::vector<int>& ranks_of_nodes : all) {
       const Reduced reduced = Reduce(leaves, Places(ranks_of_nodes), /*num_scalars=*/2);
       const std::string what =
           absl::StrCat(num_leaves, " leaves on ", absl::StrJoin(ranks_of_nodes, "+"));
@@ -132,43 +135,6 @@ TEST(TreeExchangeTest, ANodeSendsWhatItsLeavesJoinToOnce) {
                 expected(Alone(ranks), nodes_of_ranks));
       first = end;
     }
-  }
-}
-
-// The same in numbers: with L ranks on each node, an L-th.
-TEST(TreeExchangeTest, BytesBetweenNodesFallByTheRanksOfANode) {
-  const auto leaves = WideLeaves(0, 16, 16 * kNormBlock);
-  const int64_t size = 16 * kNormBlock * 4;
-  const auto sent = [&](const std::vector<int>& places) {
-    return BytesBetweenNodes(Reduce(leaves, places, 0).traffic, places, 0) -
-           4 * SlicesOf(16 * kNormBlock, RankGroups(places), places, 0).moved;
-  };
-  EXPECT_EQ(sent(Places({8, 8})), size / 2);
-  EXPECT_EQ(sent(Places({4, 4, 4, 4})), size * 3 / 4);
-  EXPECT_EQ(sent(Places({2, 2})), size / 2);
-  // Dealt out in turn, so that no neighbours share a node.
-  EXPECT_EQ(sent({0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1}), 8 * size / 2);
-}
-
-// Peers in the own node, and one in each other node.
-TEST(TreeExchangeTest, ARankHasOnePeerInEachOtherNode) {
-  const std::vector<int> nodes = Places({4, 4, 4, 4});
-  const Traffic traffic = Reduce(WideLeaves(0, 16, 16 * kNormBlock), nodes, 0).traffic;
-  // And the owners of what it has added up.
-  for (const auto& of_rank : traffic) EXPECT_LE(of_rank.size(), 3u + 3u + 2u);
-}
-
-TEST(TreeExchangeTest, WholeStepsEndInTheDigestOfOneRank) {
-  const auto backend = kernels::MakeReferenceBackend();
-  const uint64_t expected = RunDigestOfOneRank<BFloat16>(*backend);
-  for (const std::vector<int>& ranks_of_nodes :
-       std::vector<std::vector<int>>{{2, 2}, {4, 4}, {2, 2, 2}, {1, 3}}) {
-    const std::vector<int> nodes = Places(ranks_of_nodes);
-    testing::RunThreadRanks(static_cast<int>(nodes.size()), [&](Communicator& comm) {
-      comm.set_nodes(RankGroups(nodes));
-      EXPECT_EQ(RunDigest<BFloat16>(comm, *kernels::MakeReferenceBackend()), expected)
-          << absl::StrJoin(ranks_of_nodes, "+");
-    });
   }
 }
 
