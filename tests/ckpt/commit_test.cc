@@ -24,8 +24,7 @@ namespace anyorder::ckpt {
 namespace {
 
 TEST(CommitTest, CommitNeedsTheVotesOfAllNodes) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 3);
+  RunWithTwoCommits fs(3);
   const StagedSave save(200, 3);
   CommitLog log(&fs, kRunDir, 1);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
@@ -37,8 +36,7 @@ TEST(CommitTest, CommitNeedsTheVotesOfAllNodes) {
 }
 
 TEST(CommitTest, OneNodeGivingUpAbandonsTheSaveOnAll) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 3);
+  RunWithTwoCommits model(3);
   FaultFileSystem fs(&model);
   const StagedSave save(200, 3);
   const std::string folder = TemporaryPath(kRunDir, save.id());
@@ -71,8 +69,7 @@ TEST(CommitTest, OneNodeGivingUpAbandonsTheSaveOnAll) {
 
 // What has all its votes and half its files must not be there for a moment.
 TEST(CommitTest, GivingUpOnOneNodeTakesTheNameAwayBeforeTheFiles) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 1);
+  RunWithTwoCommits model(1);
   FaultFileSystem fs(&model);
   const StagedSave save(200, 1);
   ASSERT_TRUE(VoteOnNodes(&model, save, 0, 1).ok());
@@ -88,8 +85,7 @@ TEST(CommitTest, GivingUpOnOneNodeTakesTheNameAwayBeforeTheFiles) {
 // A name that is visible means that all its files are on disk, also after a power cut.
 TEST(CommitTest, WhatAVoteAManifestAndAStepVouchForIsOnDiskBeforeThem) {
   for (const std::string& name : {VoteName(0), std::string(kManifestName), StepName(200)}) {
-    ModelFileSystem model;
-    PrepareWithTwoCommits(&model, 1);
+    RunWithTwoCommits model(1);
     FaultFileSystem fs(&model);
     const std::string folder = TemporaryPath(kRunDir, StagedSave(200, 1).id());
     std::map<std::string, std::string> files;
@@ -111,8 +107,7 @@ TEST(CommitTest, WhatAVoteAManifestAndAStepVouchForIsOnDiskBeforeThem) {
 }
 
 TEST(CommitTest, AnotherNodesCommitIsTheSavesOwnAndDurable) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 3);
+  RunWithTwoCommits fs(3);
   const StagedSave save(200, 3);
   CommitLog log(&fs, kRunDir, 1);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
@@ -132,8 +127,7 @@ TEST(CommitTest, AnotherNodesCommitIsTheSavesOwnAndDurable) {
 
 // A node votes and ends between two looks of the coordinator.
 TEST(CommitTest, AVoteBeforeTheEndIsNotMissing) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 3);
+  RunWithTwoCommits model(3);
   FaultFileSystem fs(&model);
   const StagedSave save(200, 3);
   ASSERT_TRUE(VoteOnNodes(&model, save, 0, 2).ok());
@@ -150,8 +144,7 @@ TEST(CommitTest, AVoteBeforeTheEndIsNotMissing) {
 }
 
 TEST(CommitTest, StagedBytesThatChangedInMemoryAreNotCommitted) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   const StagedSave save(200, 1);
   SaveJob job = save.JobOf(0);
   const_cast<uint8_t*>(job.files[1].data)[job.files[1].bytes - 1] ^= 1;
@@ -161,8 +154,7 @@ TEST(CommitTest, StagedBytesThatChangedInMemoryAreNotCommitted) {
 }
 
 TEST(CommitTest, AFencedCoordinatorDoesNotCommit) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   const StagedSave save(200, 1);
   CommitLog log(&fs, kRunDir, 1);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 1).ok());
@@ -172,8 +164,7 @@ TEST(CommitTest, AFencedCoordinatorDoesNotCommit) {
 }
 
 TEST(CommitTest, ACommittedStepIsNeverReplaced) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   SaveJob job = StagedSave(100, 1).JobOf(0);
   job.id.generation += 7;
   CommitLog log(&fs, kRunDir, 1);
@@ -215,8 +206,7 @@ Steps StepsOf(ModelFileSystem& fs) {
 }
 
 TEST(CommitTest, RetentionKeepsTheLastAndEveryMth) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   CommitLog log(&fs, kRunDir, 1);
   // Commit without Save's own Retire.
   for (const int64_t step : {200, 300, 400}) {
@@ -275,8 +265,7 @@ TEST(CommitTest, MetadataSaysWhatNoSavePushesOut) {
 // Between the listing and the rename, the newer ones turned out damaged and the next owner went on
 // from what is being retired.
 TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 1);
+  RunWithTwoCommits model(1);
   const StagedSave newest(200, 1);
   ASSERT_TRUE(VoteOnNodes(&model, newest, 0, 1).ok());
   ASSERT_TRUE(CommitVoted(&model, newest).ok());
@@ -301,8 +290,7 @@ TEST(LateCallTest, ACheckpointThatWasRetiredTooLateIsTakenBack) {
 }
 
 TEST(LateCallTest, AStepThatWasCommittedAgainIsNotSetAsideForTheOldOne) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   const int64_t damaged = StagedSave(100, 1).id().generation;
   ASSERT_TRUE(Quarantine(CheckpointPath(kRunDir, 100), damaged, &fs).ok());
   ASSERT_TRUE(Save(&fs, 100, 1, /*attempt=*/2).ok());

@@ -9,14 +9,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
-#include "ckpt/protocol.h"
 #include "tests/ckpt/service_fixture.h"
 #include "tests/ckpt/staged_save.h"
 
@@ -88,25 +86,6 @@ TEST_F(CrashTest, TheSaveCommitsAfterAllTrainersWereKilledOnceStaged) {
   EXPECT_EQ(checkpoint.step(), 100);
   ExpectHolds(checkpoint, state, 2);
   EXPECT_TRUE(absl::IsNotFound(ReadLease(FileSystem::Posix(), run_dir()).status()));
-}
-
-TEST_F(CrashTest, AKilledServiceIsReplacedAndItsHalfWorkRemoved) {
-  const pid_t first = StartService(1);
-  auto clients = ConnectAll(1);
-  CommitAll(clients, 100, State(1));
-  kill(first, SIGKILL);
-  EXPECT_EQ(ExitStatusOf(first), -SIGKILL);
-  std::filesystem::create_directory(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp");
-  // The lease of a dead process on this machine is taken at once.
-  const pid_t second = StartService(2);
-  auto next = ConnectAll(1, 2);
-  ASSERT_EQ(next.size(), 1u);
-  CommitAll(next, 300, State(3));
-  EXPECT_FALSE(
-      std::filesystem::exists(run_dir() + "/checkpoints/step-000000200.g100000002000.tmp"));
-  // An orderly request ends it, with everything committed.
-  ASSERT_TRUE(ShutDownService(DefaultSocketPath(run_dir(), 0), "test", 2, false).ok());
-  EXPECT_EQ(ExitStatusOf(second), 0);
 }
 
 TEST_F(CrashTest, BadOptionsAreUsageErrors) { EXPECT_EQ(ExitStatusOf(StartService(0)), 64); }

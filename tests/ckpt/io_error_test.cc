@@ -44,8 +44,7 @@ TEST_P(IoErrorTest, EveryFailingCallAbandonsTheSaveAndTheOldOneLoads) {
                                 ErrorMode{EIO, false, true}, ErrorMode{ENOSPC, false, false},
                                 ErrorMode{ENOSPC, true, false}, ErrorMode{EDQUOT, false, false}}) {
     for (int64_t index = 0;; ++index) {
-      ModelFileSystem model;
-      PrepareWithTwoCommits(&model, num_nodes);
+      RunWithTwoCommits model(num_nodes);
       FaultFileSystem fs(&model);
       fs.BreakCall(index, mode.error_number, mode.is_sticky, mode.happens);
       const StagedSave save(200, num_nodes);
@@ -103,8 +102,7 @@ TEST(LoadErrorTest, NoFailingCallLosesTheRun) {
   for (const bool is_all_bad : {false, true}) {
     for (const bool is_sticky : {false, true}) {
       for (int64_t index = 0;; ++index) {
-        ModelFileSystem model;
-        PrepareWithTwoCommits(&model, 3);
+        RunWithTwoCommits model(3);
         for (const int64_t step : {50, 100}) {
           if (!is_all_bad) break;
           ASSERT_TRUE(Quarantine(CheckpointPath(kRunDir, step), 0, &model).ok());

@@ -156,14 +156,6 @@ TEST_F(LeaseTest, AnOlderStartNeverTakesOverFromALaterOne) {
   EXPECT_THAT(second.status(), Says("claimed by a later start"));
 }
 
-TEST_F(LeaseTest, AnOwnerWhoseEndIsKnownIsNotWatchedAndFindsOut) {
-  const auto first = Acquire(Stranger(1)).value();
-  const auto second =
-      Acquire(Owner(2), absl::Hours(1), [](const LeaseOwner& owner) { return owner.attempt == 1; });
-  ASSERT_TRUE(second.ok()) << second.status();
-  EXPECT_TRUE(absl::IsAborted(first->CheckHeld()));
-}
-
 TEST_F(LeaseTest, AnEndedOwnerOfALaterClaimIsStillLater) {
   const auto first = Acquire(Stranger(1)).value();
   const auto second = Acquire(Owner(1), absl::Hours(1), [](const LeaseOwner&) { return true; });

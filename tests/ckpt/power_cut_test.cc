@@ -61,8 +61,7 @@ class PowerCutTest : public ::testing::TestWithParam<int> {};
 
 TEST_P(PowerCutTest, EveryCrashLeavesTheNewestCommittedOrTheOneBefore) {
   const int num_nodes = GetParam();
-  ModelFileSystem probe;
-  PrepareWithTwoCommits(&probe, num_nodes);
+  RunWithTwoCommits probe(num_nodes);
   const int64_t first = probe.num_operations();
   ASSERT_EQ(SaveTwice(&probe, num_nodes).committed, 300);
   const int64_t last = probe.num_operations();
@@ -76,8 +75,7 @@ TEST_P(PowerCutTest, EveryCrashLeavesTheNewestCommittedOrTheOneBefore) {
     for (int round = 0; round < 16; ++round) {
       const CrashMode mode = kModes[round / 2 % 4];
       SCOPED_TRACE(absl::StrCat("crash at operation ", crash - first, ", round ", round));
-      ModelFileSystem fs;
-      PrepareWithTwoCommits(&fs, num_nodes);
+      RunWithTwoCommits fs(num_nodes);
       fs.CrashAt(crash, /*reaches_drive=*/round % 2 == 0);
       const Reported reported = SaveTwice(&fs, num_nodes);
       fs.Restart(mode, static_cast<uint64_t>(crash * 100 + round));
@@ -187,8 +185,7 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
   };
   for (const auto& [what, damage] : cases) {
     SCOPED_TRACE(what);
-    ModelFileSystem fs;
-    PrepareWithTwoCommits(&fs, 3);
+    RunWithTwoCommits fs(3);
     ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
     damage(&fs);
     ASSERT_TRUE(StartAgain(&fs, 2).ok());
@@ -201,8 +198,7 @@ TEST(RecoverVotedTest, WhatIsNotWholeIsNotRecovered) {
 }
 
 TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 3);
+  RunWithTwoCommits model(3);
   ASSERT_TRUE(VoteOnNodes(&model, StagedSave(200, 3), 0, 3).ok());
   // Another run, and a start that is not later, do not recover it.
   CommitLog log(&model, kRunDir, 1);
@@ -217,8 +213,7 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
   for (const bool is_sticky : {false, true}) {
     bool has_failed = true;
     for (int64_t index = 0; has_failed; ++index) {
-      ModelFileSystem disk;
-      PrepareWithTwoCommits(&disk, 3);
+      RunWithTwoCommits disk(3);
       ASSERT_TRUE(VoteOnNodes(&disk, StagedSave(200, 3), 0, 3).ok());
       FaultFileSystem fs(&disk);
       fs.BreakCall(index, EIO, is_sticky);
@@ -232,8 +227,7 @@ TEST(RecoverVotedTest, ADiskThatDoesNotAnswerCostsNothing) {
 }
 
 TEST(RecoverVotedTest, TheNewestOfSeveralIsRecovered) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 1);
+  RunWithTwoCommits fs(1);
   for (const int64_t step : {200, 400, 300})
     ASSERT_TRUE(VoteOnNodes(&fs, StagedSave(step, 1), 0, 1).ok());
   CommitLog log(&fs, kRunDir, 1);
@@ -245,8 +239,7 @@ TEST(RecoverVotedTest, TheNewestOfSeveralIsRecovered) {
 
 // It gives the save up when all has been read, and finds nothing under the names that it knows.
 TEST(RecoverVotedTest, WhatTheOldServiceDoesIsTooLate) {
-  ModelFileSystem model;
-  PrepareWithTwoCommits(&model, 3);
+  RunWithTwoCommits model(3);
   const StagedSave save(200, 3);
   ASSERT_TRUE(VoteOnNodes(&model, save, 0, 3).ok());
   FaultFileSystem fs(&model);
@@ -260,8 +253,7 @@ TEST(RecoverVotedTest, WhatTheOldServiceDoesIsTooLate) {
 
 // A start that was only judged dead goes on with what it began.
 TEST(RecoverVotedTest, WhatALaterStartHasClaimedIsItsOwn) {
-  ModelFileSystem fs;
-  PrepareWithTwoCommits(&fs, 3);
+  RunWithTwoCommits fs(3);
   const StagedSave save(200, 3);
   ASSERT_TRUE(VoteOnNodes(&fs, save, 0, 3).ok());
   const std::string claimed =

@@ -168,4 +168,9 @@ inline void PrepareWithTwoCommits(ModelFileSystem* fs, int num_nodes) {
   }
 }
 
+// Holds such a run.
+struct RunWithTwoCommits final : ModelFileSystem {
+  explicit RunWithTwoCommits(int num_nodes) { PrepareWithTwoCommits(this, num_nodes); }
+};
+
 }  // namespace anyorder::ckpt
