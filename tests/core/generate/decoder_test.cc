@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/base/philox.h"
-#include "core/generate/beam_search.h"
 #include "kernels/backend.h"
 #include "tests/core/generate/any_order/plain_pass.h"
 #include "tests/core/network/model_testing.h"
@@ -205,6 +204,15 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
   std::unique_ptr<kernels::Backend> Cpu(int threads) {
     return kernels::MakeCpuBackend({.num_threads = threads}).value();
   }
+  void ExpectWholePass(const Walk& walk) const {
+    const std::vector<double> expected =
+        WholeLogits(GetParam(), model_, walk, weights_, SharedReference());
+    ASSERT_EQ(walk.logits.size(), expected.size());
+    double largest = 0;
+    for (const double logit : expected) largest = std::max(largest, std::abs(logit));
+    for (size_t i = 0; i < expected.size(); ++i)
+      ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest) << "row " << i / kVocab;
+  }
 
   ModelConfig model_ = GetParam().model;
   std::vector<double> weights_;
@@ -212,27 +220,17 @@ class DecoderTest : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(DecoderTest, StepsEqualTheWholePass) {
-  kernels::Backend& backend = SharedReference();
-  const Walk walk = RandomWalk(GetParam(), model_, prompts_, weights_, backend);
-  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, backend);
-  ASSERT_EQ(walk.logits.size(), expected.size());
-  double largest = 0;
-  for (const double logit : expected) largest = std::max(largest, std::abs(logit));
-  for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest)
-        << "step " << i / kVocab / (prompts_.size() * kLanes) << " lane "
-        << i / kVocab % (prompts_.size() * kLanes);
-  }
+  ExpectWholePass(RandomWalk(GetParam(), model_, prompts_, weights_, SharedReference()));
 }
 
 // Lanes whose texts come and go between steps, at random; some have a prompt that is there.
 TEST_P(DecoderTest, TextsComeAndGoBetweenSteps) {
-  kernels::Backend& backend = SharedReference();
   const test::HostTensor stored = test::TensorOf(DType::kFloat64, weights_);
   const std::unique_ptr<GenerationForm> form = GetParam().make();
   RandomStream random(34, RandomPurpose::kPairs, 0, 0);
   const auto decoder =
-      Decoder::Create(model_, kVocab, stored.view(), *form, {{prompts_[3], 2}}, backend).value();
+      Decoder::Create(model_, kVocab, stored.view(), *form, {{prompts_[3], 2}}, SharedReference())
+          .value();
   struct Lane {
     Tokens prompt, text;
     int64_t most;
@@ -268,11 +266,7 @@ TEST_P(DecoderTest, TextsComeAndGoBetweenSteps) {
       lanes[b].text.push_back(Token(random));
     }
   }
-  const std::vector<double> expected = WholeLogits(GetParam(), model_, walk, weights_, backend);
-  double largest = 0;
-  for (const double logit : expected) largest = std::max(largest, std::abs(logit));
-  for (size_t i = 0; i < expected.size(); ++i)
-    ASSERT_NEAR(walk.logits[i], expected[i], kDoubleBound * largest) << "row " << i / kVocab;
+  ExpectWholePass(walk);
 }
 
 // Against exact arithmetic: no more than twice what a whole pass on the same backend loses.
@@ -323,28 +317,6 @@ TEST_P(DecoderTest, RecordedStepsHaveTheBitsOfPlainOnes) {
   WithoutGraphs plain(MakeEmulatedGpu());
   EXPECT_EQ(RandomWalk(GetParam(), model_, prompts, weights_, *recording).logits,
             RandomWalk(GetParam(), model_, prompts, weights_, plain).logits);
-}
-
-TEST_P(DecoderTest, TextsDoNotDependOnTheirCompany) {
-  model_.dtype = ComputeType::kFloat32;
-  const std::unique_ptr<kernels::Backend> cpu = Cpu(2);
-  const test::HostTensor weights = test::TensorOf(DType::kFloat32, weights_);
-  const std::unique_ptr<GenerationForm> form = GetParam().make();
-  BeamOptions options = {.width = kLanes, .length_penalty = 0.6};
-  options.rules.end_token = form->traits().end_token;
-  options.rules.max_tokens = kSteps;
-  const auto search = [&](const std::vector<Tokens>& prompts) {
-    const std::unique_ptr<Decoder> decoder =
-        Decoder::Create(model_, kVocab, weights.view(), *form, ToPrompts(prompts), *cpu).value();
-    return BeamSearch(*decoder, options).value();
-  };
-  const std::vector<std::vector<Hypothesis>> together = search(prompts_);
-  for (size_t n = 0; n < prompts_.size(); ++n) {
-    const std::vector<Hypothesis> alone = search({prompts_[n]}).front();
-    ASSERT_EQ(alone.size(), together[n].size());
-    for (size_t i = 0; i < alone.size(); ++i)
-      EXPECT_EQ(alone[i].tokens, together[n][i].tokens) << "prompt " << n << " text " << i;
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Forms, DecoderTest, ::testing::ValuesIn(AllCases()),

@@ -209,13 +209,6 @@ TEST_P(MaskedLikelihoodTest, BlocksOutOfSightSayNothing) {
   EXPECT_TRUE(Score(model_, {greedy})[0].is_greedy);
 }
 
-TEST_P(MaskedLikelihoodTest, TheEstimatesMeanIsTheBound) {
-  for (const ScoredText& text : RandomTexts(model_.form, 3, 5)) {
-    const LogLikelihood score = Score(model_, {text}, {.samples = 3000, .batch = 500})[0];
-    EXPECT_NEAR(score.log_prob, Bound(text), 5 * score.standard_error + kDoubleBound);
-  }
-}
-
 // Samples are two of each count of masks, so that what varies is what varies within a count: a
 // fraction of what the reported error, which is that of independent samples, says.
 TEST_P(MaskedLikelihoodTest, TheStandardErrorIsThatOfIndependentSamples) {
@@ -324,29 +317,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"blocks_rope", "block_diffusion", BackboneRope, BlocksOf(4)},
         Case{"blocks_shifted", "block_diffusion", BackboneLearned, BlocksOf(4, true)}),
     [](const auto& info) { return info.param.name; });
-
-TEST(BlockLikelihoodTest, OneBlockIsMaskedDiffusion) {
-  const CanvasModel blocks = CanvasModelOf("blocks", "block_diffusion", BackboneRope, BlocksOf(16));
-  const CanvasModel masked = CanvasModelOf("masked", "masked_diffusion", BackboneRope);
-  const std::vector<ScoredText> texts = RandomTexts(masked.form, 8, 9);
-  const std::vector<LogLikelihood> scores = Score(blocks, texts, {.samples = 9});
-  const std::vector<LogLikelihood> expected = Score(masked, texts, {.samples = 9});
-  for (size_t n = 0; n < texts.size(); ++n) {
-    const double bound = kDoubleBound * (1 - expected[n].log_prob);
-    EXPECT_NEAR(scores[n].log_prob, expected[n].log_prob, bound);
-    EXPECT_NEAR(scores[n].standard_error, expected[n].standard_error, bound);
-  }
-}
-
-TEST(BlockLikelihoodTest, WhatStandsBehindABlockIsNotSeen) {
-  const CanvasModel model = CanvasModelOf("blocks", "block_diffusion", BackboneRope, BlocksOf(4));
-  ScoredText text{.tokens = {3, 0, 2, 2, 4, 1, 0, 3}, .asked = {1, 2}};
-  const LogLikelihood score = Score(model, {text})[0];
-  text.tokens[5] = 2;
-  EXPECT_EQ(Score(model, {text})[0].log_prob, score.log_prob);
-  text.tokens[3] = 0;
-  EXPECT_NE(Score(model, {text})[0].log_prob, score.log_prob);
-}
 
 }  // namespace
 }  // namespace anyorder::testing::likelihood_test

@@ -332,35 +332,6 @@ TEST(WritingDistributionTest, MethodsOfMaskedDiffusionTakeTheirSteps) {
   }
 }
 
-TEST(WritingDistributionTest, BlocksOfOneAreCausal) {
-  const CanvasModel model = TinyModel(MakeLlama, BlocksForm(1, false, kWhole));
-  PlainPass pass(model);
-  // p(x0) p(x1 | x0) ...: a <mask> behind the tokens before it, none of which sees it.
-  TextWeights texts = {{kThreeBlanks, 1}};
-  for (size_t i = 0; i < kThreeBlanks.size(); ++i) {
-    if (kThreeBlanks[i] != kBlank) continue;
-    TextWeights next;
-    for (const auto& [text, weight] : texts) {
-      std::vector<PlainPass::Place> content;
-      for (size_t j = 0; j < i; ++j) content.push_back({text[j], static_cast<int64_t>(j)});
-      content.push_back({kCanvasMask, static_cast<int64_t>(i)});
-      const LogitRows rows =
-          pass.Logits(content, {}, [](size_t row, size_t key) { return key <= row; }, {i});
-      const PlainChoice choice(TokenCuts(), rows[0], OnlyMask());
-      Add(AllTokens(text, weight, {static_cast<int64_t>(i)}, {choice}), 1, &next);
-    }
-    texts = next;
-  }
-  ExpectTexts(model, {.method = WriteMethod::kBlocks}, texts);
-}
-
-TEST(WritingDistributionTest, OneBlockIsMaskedDiffusion) {
-  const CanvasModel blocks = TinyModel(MakeLlama, BlocksForm(kWhole, false, kWhole));
-  const CanvasModel masked = TinyModel(MakeLlama, MaskedForm(false, kWhole));
-  PlainPass pass(masked);
-  ExpectTexts(blocks, {.method = WriteMethod::kBlocks}, AfterPart(pass, masked.form, {AnyBlank}));
-}
-
 TEST(WritingDistributionTest, BlocksOfTwoComeOneAfterTheOther) {
   const CanvasModel model = TinyModel(BackboneXlnet, BlocksForm(2, false, kWhole));
   PlainPass pass(model);
