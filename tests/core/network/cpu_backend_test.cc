@@ -196,9 +196,10 @@ class CpuBackendTest : public ::testing::TestWithParam<CpuCase> {
   }
 
   // Two steps, the second of which may be a graph that the first has recorded.
-  void ExpectTheSameBitsRecomputed(kernels::Backend& backend) const {
-    ModelRunner plain = Runner(backend);
-    for (const Recompute recompute : {Recompute::kElementwise, Recompute::kLayer}) {
+  void ExpectTheSameBits(kernels::Backend& expected, kernels::Backend& backend) const {
+    ModelRunner plain = Runner(expected);
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kElementwise, Recompute::kLayer}) {
       ModelRunner runner = Runner(backend, {.recompute = recompute});
       for (const uint64_t seed : {7, 8}) {
         SCOPED_TRACE(EnumName(recompute));
@@ -290,31 +291,19 @@ TEST_P(CpuBackendTest, LossesGradientsAndMemoryAgreeWithTheReference) {
   EXPECT_THAT(Disagreements(*cpu_), IsEmpty());
 }
 
-TEST_P(CpuBackendTest, ThreadsDoNotChangeBits) {
-  const std::unique_ptr<kernels::Backend> alone = MakeCpu(1);
-  ExpectSameBits(Runner(*alone).Run(*batch_, weights_, memory_, true),
-                 Runner(*cpu_).Run(*batch_, weights_, memory_, true));
-}
-
-TEST_P(CpuBackendTest, TheSameBitsInMemoryThatIsNotTheHosts) {
+TEST_P(CpuBackendTest, ThreadsRecomputationAndTheMemorysPlaceChangeNoBits) {
+  ExpectTheSameBits(*cpu_, *cpu_);
+  ExpectTheSameBits(*cpu_, *MakeCpu(1));
   FencedBackend fenced(MakeCpu(2));
-  ModelRunner plain = Runner(*cpu_);
-  ModelRunner runner = Runner(fenced);
-  for (const uint64_t seed : {7, 8}) {
-    ExpectSameBits(runner.Run(*batch_, weights_, memory_, true, seed),
-                   plain.Run(*batch_, weights_, memory_, true, seed));
-  }
-}
-
-TEST_P(CpuBackendTest, RecomputationChangesNoBits) {
-  ExpectTheSameBitsRecomputed(*cpu_);
-  FencedBackend fenced(MakeCpu(2));
-  ExpectTheSameBitsRecomputed(fenced);
+  ExpectTheSameBits(*cpu_, fenced);
 }
 
 using EmulatedGpu = CpuBackendTest;
 
-TEST_P(EmulatedGpu, RecomputationChangesNoBits) { ExpectTheSameBitsRecomputed(*MakeEmulatedGpu()); }
+TEST_P(EmulatedGpu, RecomputationChangesNoBits) {
+  const std::unique_ptr<kernels::Backend> gpu = MakeEmulatedGpu();
+  ExpectTheSameBits(*gpu, *gpu);
+}
 
 TEST_P(EmulatedGpu, AgreesWithTheReference) {
   EXPECT_THAT(Disagreements(*MakeEmulatedGpu()), IsEmpty());

@@ -203,41 +203,5 @@ TEST_F(ForwardTest, BackwardLaneEqualsForwardModelOnFlippedText) {
   EXPECT_NEAR(result.step.loss_sum, backward.step.loss_sum, kForwardBound * backward.step.loss_sum);
 }
 
-// Computing queries at targets only is computing them everywhere and gathering.
-TEST_F(ForwardTest, QueriesAtTargetsEqualQueriesEverywhereThenGathered) {
-  Prepare({13, 14}, {false, true}, 5);
-  const ModelRunner::Result at_targets = runner_->Run(*batch_, weights_, memory_, true);
-
-  Batch everywhere = *batch_;
-  BatchShape& shape = everywhere.shape;
-  const int64_t size = shape.content_rows;
-  shape.query_rows = size;
-  for (const auto& array : {&Batch::row_pos, &Batch::row_lim, &Batch::row_grp, &Batch::row_doc,
-                            &Batch::row_seg, &Batch::row_ids})
-    everywhere.*array = Batch(shape).*array;
-  everywhere.row_glob = Batch(shape).row_glob;
-  const int64_t content = shape.batch_size * size;
-  for (int64_t row = 0; row < shape.num_rows(); ++row) {
-    const int64_t from = row % content;
-    everywhere.row_pos[row] = batch_->row_pos[from];
-    everywhere.row_lim[row] = batch_->row_lim[from] - (row < content ? 0 : 1);
-    everywhere.row_seg[row] = batch_->row_seg[from];
-    everywhere.row_ids[row] = static_cast<int32_t>(row);
-  }
-  for (int64_t i = 0; i < shape.batch_size * shape.targets; ++i) {
-    const int64_t b = i / shape.targets;
-    const int64_t position = batch_->row_pos[batch_->readout_rows[i]];
-    // An unused slot may read any row, but no row twice.
-    everywhere.readout_rows[i] =
-        static_cast<int32_t>(content + b * size + (batch_->weights[i] > 0 ? position : size - 1));
-  }
-  ModelRunner runner(model_, kSmallVocab, shape);
-  const ModelRunner::Result result = runner.Run(everywhere, weights_, memory_, true);
-  for (size_t i = 0; i < result.losses.size(); ++i)
-    EXPECT_NEAR(result.losses[i], at_targets.losses[i], kFloatEpsilon * at_targets.losses[i]);
-  EXPECT_LT(Distance(result.gradients, at_targets.gradients),
-            kForwardBound * Norm(at_targets.gradients));
-}
-
 }  // namespace
 }  // namespace anyorder::testing
