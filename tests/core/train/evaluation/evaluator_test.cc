@@ -179,17 +179,6 @@ TEST_F(EvaluatorTest, DropoutIsOff) {
   EXPECT_EQ(Losses().total().loss, without);
 }
 
-TEST_F(EvaluatorTest, RestartGivesTheSameBits) {
-  auto backend = *kernels::MakeCpuBackend({1});
-  const auto evaluator = *Evaluator::Create(config_, *text_, options_, nullptr, *backend);
-  double losses[2];
-  for (double& loss : losses) {
-    evaluator->Restart();
-    loss = SumOverLanes(RunAll(*evaluator, Weights())).total().loss;
-  }
-  EXPECT_EQ(losses[0], losses[1]);
-}
-
 // The network's output is a LayerNorm's, of norm at most sqrt(d); so no logit is larger than
 // sqrt(d) times the longest embedding, and no loss further from ln V than twice that.
 TEST_F(EvaluatorTest, UntrainedModelLosesLogOfTheVocabulary) {

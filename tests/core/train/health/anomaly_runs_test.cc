@@ -130,17 +130,6 @@ TEST_F(AnomalyRunsTest, RollbackGoesOnFromACheckpointWithoutTheStep) {
   EXPECT_EQ(Events<ledger::Skipped>(2)[0].reason, "rolled_back");
 }
 
-TEST_F(AnomalyRunsTest, RunThatSkipsEverythingEnds) {
-  config_.train.steps = 1000;
-  config_.anomaly.max_skipped_in_a_row = 4;
-  const Fault fault{Poison::kLoss, 1, 3, false, true};
-  ExpectAllEnd(Run("lost", 2, fault), kExitDoNotRestart, "anomaly.max_skipped_in_a_row");
-  EXPECT_EQ(Events<ledger::Skipped>(2).size(), 4u);
-  EXPECT_EQ(Events<ledger::Stop>(2).back().step, 5);
-  EXPECT_TRUE(Events<ledger::Stop>(2).back().has_diverged());
-  EXPECT_EQ(Events<ledger::Stop>(2).back().trained_step, 2);
-}
-
 // Steps 4 to 8 are skipped, which is the end. The checkpoints of steps 4 and 6 have the weights of
 // step 3, from which no step could be trained: they push that of step 2 not out, and a later start
 // leaves them aside.

@@ -98,11 +98,6 @@ TEST(ConfigFileTest, FaultsNameTheLineTheKeyAndWhatIsMeant) {
   }
 }
 
-TEST(ConfigFileTest, WholeNumberServesWhereANumberIsExpected) {
-  const RunConfig config = ParseRunConfig("[optimizer]\nmax_grad_norm = 2\n", "run.toml").value();
-  EXPECT_EQ(config.optimizer.max_grad_norm, 2.0);
-}
-
 TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
   RunConfig config = ValidConfig();
   config.data.shards = "a \"quoted\" \\ path\n";
@@ -112,18 +107,6 @@ TEST(ConfigFileTest, TextOfAConfigParsesBackToTheSame) {
   EXPECT_EQ(parsed.ToText(), config.ToText());
   EXPECT_EQ(parsed.optimizer.learning_rate, config.optimizer.learning_rate);
   EXPECT_EQ(parsed.data.shards, config.data.shards);
-}
-
-TEST(ConfigFileTest, OverridesTakeWordsWithAndWithoutQuotes) {
-  RunConfig config;
-  ASSERT_TRUE(ApplyOverride("train.steps=7", config).ok());
-  ASSERT_TRUE(ApplyOverride("model.dtype=bf16", config).ok());
-  ASSERT_TRUE(ApplyOverride("data.shards=\"/a=b.c\"", config).ok());
-  ASSERT_TRUE(ApplyOverride("optimizer.learning_rate=1e-3", config).ok());
-  EXPECT_EQ(config.train.steps, 7);
-  EXPECT_EQ(config.model.dtype, ComputeType::kBFloat16);
-  EXPECT_EQ(config.data.shards, "/a=b.c");
-  EXPECT_EQ(config.optimizer.learning_rate, 1e-3);
 }
 
 // Every spelling of TOML, and what a shell leaves of it, means the same in files and in --set.
@@ -151,6 +134,7 @@ TEST(ConfigFileTest, ValuesAreSpelledAsInToml) {
                                    {"optimizer.learning_rate", "2", "2.0"},
                                    {"optimizer.max_grad_norm", "inf", "inf"},
                                    {"data.shards", "'/a b'", R"("/a b")"},
+                                   {"data.shards", R"("/a=b.c")", R"("/a=b.c")"},
                                    {"data.shards", R"("/a\tb")", R"("/a\u0009b")"},
                                    {"data.shards", "true", R"("true")", false},
                                    {"data.shards", "2024", R"("2024")", false},
@@ -416,31 +400,11 @@ TEST(RunConfigTest, IdentityHasEveryKeyButThese) {
             "train.log_every train.prefetch_steps train.recompute train.recompute_layers");
 }
 
-TEST(RunConfigTest, IdentityIgnoresWhatCannotChangeTheResult) {
-  const RunConfig config = ValidConfig();
-  RunConfig other = config;
-  other.checkpoint.every = 7;
-  other.cpu.threads = 3;
-  other.run.is_private = true;
-  other.dist.transport = dist::TransportKind::kMpi;
-  other.dist.bucket_mib = 1;
-  other.dist.leaves_per_exchange = 2;
-  other.dist.shard_weights = dist::WeightSharding::kAll;
-  other.data.shards = "moved";
-  other.train.log_every = 99;
-  other.train.recompute = Recompute::kLayer;
-  other.train.recompute_layers = 3;
-  other.train.device_peak_tflops = 100;
-  other.train.device = kernels::DeviceChoice::kCuda;
-  other.kernels.gemm_algorithm_cache = "/elsewhere.txt";
-  other.eval = {.shards = "held-out", .every = 7, .batches = 3, .batch_size = 2, .seed = 5};
-  EXPECT_EQ(other.IdentityDigest(), config.IdentityDigest());
-  EXPECT_TRUE(CheckSameRun(config, other).ok());
-}
-
 TEST(RunConfigTest, IdentityHoldsWhatDoes) {
   const RunConfig config = ValidConfig();
   RunConfig other = config;
+  other.data.shards = "moved";
+  EXPECT_TRUE(CheckSameRun(config, other).ok());
   other.train.seed = 2;
   EXPECT_NE(other.IdentityDigest(), config.IdentityDigest());
   EXPECT_THAT(CheckSameRun(config, other),

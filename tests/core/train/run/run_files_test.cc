@@ -157,23 +157,6 @@ TEST_F(RunFilesTest, ARunThatDivergedMayBeginAgain) {
   EXPECT_FALSE(summary().has_begun_again);
 }
 
-TEST_F(RunFilesTest, MissingLedgerIsARunThatNeverStarted) {
-  const auto records = ReadLedgerFile(Path("ledger"));
-  ASSERT_TRUE(records.ok());
-  EXPECT_EQ(Summarize(*records).attempts, 0);
-  EXPECT_EQ(Summarize(*records).committed_step, -1);
-}
-
-TEST_F(RunFilesTest, TornLastLedgerLineIsLeftOutAndCutOffByTheNextAppend) {
-  AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}});
-  const std::string whole = data::ReadFile(Path("ledger"));
-  data::WriteFile(Path("ledger"), whole.substr(0, whole.size() - 7));
-  EXPECT_EQ(ReadLedgerFile(Path("ledger"))->size(), 1u);
-  AppendLedger({StartOf(2)});
-  const auto records = ReadLedgerFile(Path("ledger")).value();
-  EXPECT_EQ(Summarize(records).attempts, 2);
-}
-
 TEST_F(RunFilesTest, AnyChangedLedgerByteIsDataLossWithItsLine) {
   AppendLedger({StartOf(1), ledger::Commit{1, 5, 1}, StartOf(2)});
   const std::string whole = data::ReadFile(Path("ledger"));
