@@ -69,8 +69,4 @@ std::string NearestName(absl::string_view word, const std::vector<std::string>& 
 
 std::string FaultList::Joined() const { return absl::StrJoin(faults_, "; "); }
 
-absl::Status FaultList::ToStatus() const {
-  return empty() ? absl::OkStatus() : absl::InvalidArgumentError(Joined());
-}
-
 }  // namespace anyorder

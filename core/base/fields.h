@@ -31,19 +31,16 @@
 
 namespace anyorder {
 
-// The value of kEnumNames that these names give, for enumerators that count from 0.
-template <typename Enum, typename... Names>
-constexpr auto EnumNames(Names... names) {
-  int next = 0;
-  return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
-}
-
 // Each value of a configuration enum with its TOML spelling. The enum's header declares the
-// spellings, in the order of the values and in the enum's namespace:
+// spellings, in the order of the values, which count from 0, and in the enum's namespace:
 //   constexpr auto SpellingsOf(Colour) { return std::array{"red", "green"}; }
 template <typename Enum>
-inline constexpr auto kEnumNames =
-    std::apply([](auto... names) { return EnumNames<Enum>(names...); }, SpellingsOf(Enum()));
+inline constexpr auto kEnumNames = std::apply(
+    [](auto... names) {
+      int next = 0;
+      return std::to_array<std::pair<Enum, const char*>>({{static_cast<Enum>(next++), names}...});
+    },
+    SpellingsOf(Enum()));
 
 // The TOML spelling of `value`; "" if it has none.
 template <typename Enum>
@@ -141,7 +138,9 @@ class FaultList {
   // "a; b; c"
   std::string Joined() const;
   // OK without faults, else InvalidArgument with all of them.
-  absl::Status ToStatus() const;
+  absl::Status ToStatus() const {
+    return empty() ? absl::OkStatus() : absl::InvalidArgumentError(Joined());
+  }
 
  private:
   std::vector<std::string> faults_;

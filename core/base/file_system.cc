@@ -298,14 +298,6 @@ absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::
   return file->Commit(is_durable);
 }
 
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) {
-  return WriteFileAtomically(FileSystem::Posix(), path, content);
-}
-
-absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
-  return WriteFileAtomically(FileSystem::Posix(), path, content, /*is_durable=*/false);
-}
-
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path) {
   if (fs->RemoveFile(path).ok()) return absl::OkStatus();  // refused for a directory
   const absl::StatusOr<std::vector<std::string>> names = fs->ListDirectory(path);

@@ -131,11 +131,15 @@ class AtomicFile {
 absl::Status WriteFileAtomically(FileSystem* fs, const std::string& path, absl::string_view content,
                                  bool is_durable = true);
 // Writes on FileSystem::Posix(). Not for ckpt/.
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view content);
+inline absl::Status WriteFileAtomically(const std::string& path, absl::string_view content) {
+  return WriteFileAtomically(FileSystem::Posix(), path, content);
+}
 
 // Replaces a file at once for its readers, and syncs nothing: after a power cut it may be the old
 // one, the new one or empty. For what is soon written again.
-absl::Status ReplaceFile(const std::string& path, absl::string_view content);
+inline absl::Status ReplaceFile(const std::string& path, absl::string_view content) {
+  return WriteFileAtomically(FileSystem::Posix(), path, content, /*is_durable=*/false);
+}
 
 // Removes a directory and the files in it (one level), or a file or link. NotFound is no error.
 absl::Status RemoveDirectoryWithFiles(FileSystem* fs, const std::string& path);

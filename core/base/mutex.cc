@@ -16,16 +16,6 @@ void Mutex::WakeWaiters() {
     if (waiter->is_true()) waiter->woken.notify_one();
 }
 
-void Mutex::Unlock() {
-  WakeWaiters();
-  mutex_.unlock();
-}
-
-void Mutex::Await(absl::FunctionRef<bool()> is_true) {
-  while (!AwaitWithTimeout(is_true, absl::InfiniteDuration())) {
-  }
-}
-
 bool Mutex::AwaitWithTimeout(absl::FunctionRef<bool()> is_true, absl::Duration limit) {
   if (is_true()) return true;
   WakeWaiters();

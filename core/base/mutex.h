@@ -23,11 +23,17 @@ class ABSL_LOCKABLE Mutex {
 
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
-  void Unlock() ABSL_UNLOCK_FUNCTION();
+  void Unlock() ABSL_UNLOCK_FUNCTION() {
+    WakeWaiters();
+    mutex_.unlock();
+  }
 
   // Releases the lock until `is_true`, and holds it again when that returns true. It is called with
   // the lock, by this thread and by those that release it: nobody has to notify.
-  void Await(absl::FunctionRef<bool()> is_true) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this);
+  void Await(absl::FunctionRef<bool()> is_true) ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    while (!AwaitWithTimeout(is_true, absl::InfiniteDuration())) {
+    }
+  }
   // Returns after `limit`, or a day, at the latest. Whether `is_true` then.
   bool AwaitWithTimeout(absl::FunctionRef<bool()> is_true, absl::Duration limit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(this);

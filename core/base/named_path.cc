@@ -24,19 +24,13 @@ std::string PlaceName(const std::string& path) {
   return place.has_filename() ? place.filename() : place;
 }
 
-bool IsThere(const std::string& path) {
+static fs::file_status StatusOf(const std::string& path) {
   std::error_code unknown;
-  return fs::exists(path, unknown);
+  return fs::status(path, unknown);
 }
 
-bool IsFile(const std::string& path) {
-  std::error_code unknown;
-  return fs::is_regular_file(path, unknown);
-}
-
-bool IsDirectory(const std::string& path) {
-  std::error_code unknown;
-  return fs::is_directory(path, unknown);
-}
+bool IsThere(const std::string& path) { return fs::exists(StatusOf(path)); }
+bool IsFile(const std::string& path) { return fs::is_regular_file(StatusOf(path)); }
+bool IsDirectory(const std::string& path) { return fs::is_directory(StatusOf(path)); }
 
 }  // namespace anyorder

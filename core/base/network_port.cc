@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/log.h"
-#include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 
 namespace anyorder {
@@ -43,8 +42,6 @@ int ListeningSocket::port() const {
   ::getsockname(fd_.get(), reinterpret_cast<sockaddr*>(&bound), &bytes);
   return ntohs(bound.sin6_port);
 }
-
-bool ListeningSocket::is_pausing() const { return MonotonicNow() < next_accept_; }
 
 UniqueFd ListeningSocket::Accept() {
   while (!is_pausing()) {

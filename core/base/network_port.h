@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/monotonic_clock.h"
 #include "core/base/unique_fd.h"
 
 namespace anyorder {
@@ -26,7 +27,7 @@ class ListeningSocket {
 
   bool valid() const { return fd_.valid(); }
   int port() const;
-  bool is_pausing() const;
+  bool is_pausing() const { return MonotonicNow() < next_accept_; }
   // For poll(2). In a pause nothing is asked for: that somebody waits would end each wait.
   pollfd PollItem() const { return {is_pausing() ? -1 : fd_.get(), POLLIN, 0}; }
   // The next connection, which does not block either; an invalid one if nobody waits. What keeps it

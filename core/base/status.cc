@@ -42,11 +42,6 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path, in
   }
 }
 
-absl::Status Annotate(const absl::Status& status, absl::string_view context) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
-}
-
 int ReportAndExitStatus(absl::string_view program, const absl::Status& status) {
   absl::Status outcome = status;
   if (outcome.ok()) {

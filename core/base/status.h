@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cerrno>
-#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -63,7 +62,10 @@ absl::Status ErrnoStatus(absl::string_view operation, absl::string_view path,
                          int error_number = errno);
 
 // `status` with `context: ` put before its message; OK stays OK.
-absl::Status Annotate(const absl::Status& status, absl::string_view context);
+inline absl::Status Annotate(const absl::Status& status, absl::string_view context) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(context, ": ", status.message()));
+}
 template <typename Value>
 absl::StatusOr<Value> Annotate(absl::StatusOr<Value> result, absl::string_view context) {
   if (!result.ok()) return Annotate(result.status(), context);
