@@ -33,8 +33,6 @@ uint32_t RandomStream::Next() {
   return block_[used_++];
 }
 
-uint32_t RandomStream::Below(uint32_t bound) { return static_cast<uint32_t>(Below64(bound)); }
-
 uint64_t RandomStream::Below64(uint64_t bound) {
   ANYORDER_CHECK(bound > 0);
   // Lemire's multiply-and-reject: the low half tells whether the high half is in a truncated

@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -50,7 +51,7 @@ class RandomStream {
 
   uint32_t Next();
   // Uniform in [0, bound), without bias. REQUIRES: bound > 0.
-  uint32_t Below(uint32_t bound);
+  uint32_t Below(uint32_t bound) { return static_cast<uint32_t>(Below64(bound)); }
   uint64_t Below64(uint64_t bound);
   // Uniform in [0, 1) with 53 bits.
   double Uniform();
@@ -64,5 +65,13 @@ class RandomStream {
   PhiloxBlock block_{};
   int used_ = 4;
 };
+
+// Puts `count` elements of [begin, end) before the others, in a random order: each choice and order
+// equally probable (the first steps of Fisher and Yates).
+template <typename Iterator>
+void DrawFirst(int64_t count, RandomStream& draws, Iterator begin, Iterator end) {
+  for (; count > 0; --count, ++begin)
+    std::iter_swap(begin, begin + static_cast<int64_t>(draws.Below64(end - begin)));
+}
 
 }  // namespace anyorder

@@ -274,8 +274,7 @@ class MaskScorer {
     RandomStream draws(options_.seed, RandomPurpose::kWritingOrder, 2 * part.number + 1,
                        static_cast<uint64_t>(index));
     std::vector<int64_t> order = part.asked;
-    for (size_t i = 0; i < masks; ++i)
-      std::swap(order[i], order[i + draws.Below64(order.size() - i)]);
+    DrawFirst(static_cast<int64_t>(masks), draws, order.begin(), order.end());
     order.resize(masks);
     std::sort(order.begin(), order.end());
     return order;
@@ -379,11 +378,6 @@ absl::StatusOr<std::vector<LogLikelihood>> ScoreByMasks(const WritingModel& mode
 }
 
 }  // namespace
-
-bool ScoresExactly(const CanvasForm& form) {
-  return form.family == CanvasFamily::kTwoStream || form.predicts_next() ||
-         (form.family == CanvasFamily::kBlocks && form.block_len == 1);
-}
 
 absl::StatusOr<std::vector<LogLikelihood>> ScoreTexts(const WritingModel& model,
                                                       const std::vector<ScoredText>& texts,

@@ -47,7 +47,10 @@ struct LogLikelihood {
 };
 
 // Whether Score's numbers are exact.
-bool ScoresExactly(const CanvasForm& form);
+inline bool ScoresExactly(const CanvasForm& form) {
+  return form.family == CanvasFamily::kTwoStream || form.predicts_next() ||
+         (form.family == CanvasFamily::kBlocks && form.block_len == 1);
+}
 
 // kTwoStream, kPairs, kCausal: exact, in one pass: asked tokens in the order of their positions,
 // each given all that is given and those asked before it. kCausal: what is asked must be the end.

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -28,17 +27,13 @@ double VanDerCorput(uint64_t n) {
   return value;
 }
 
-// Masks `count` of tokens [begin, end) by the first steps of a shuffle.
+// Masks `count` of tokens [begin, end).
 void MaskCount(int64_t begin, int64_t end, int64_t count, RandomStream& random,
                std::vector<uint8_t>& masked) {
   std::vector<int64_t> places(static_cast<size_t>(end - begin));
   std::iota(places.begin(), places.end(), begin);
-  for (int64_t i = 0; i < count; ++i) {
-    const auto other =
-        i + static_cast<int64_t>(random.Below64(static_cast<uint64_t>(end - begin - i)));
-    std::swap(places[i], places[other]);
-    masked[places[i]] = 1;
-  }
+  DrawFirst(count, random, places.begin(), places.end());
+  for (int64_t i = 0; i < count; ++i) masked[places[i]] = 1;
 }
 
 // BD3-LM's code takes this minimum of rates, and a maximum of 1, for none.

@@ -1,6 +1,7 @@
 #include "core/objective/longformer/longformer.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -58,11 +59,8 @@ class Longformer final : public Objective {
   // The targets' places in the text, increasing: as likely one set as any other.
   std::vector<int64_t> DrawTargets(RandomStream& random) const {
     std::vector<int64_t> places(static_cast<size_t>(seq_len_));
-    for (int64_t i = 0; i < seq_len_; ++i) places[i] = i;
-    for (int64_t i = 0; i < targets_; ++i) {
-      const auto left = static_cast<uint32_t>(seq_len_ - i);
-      std::swap(places[i], places[i + random.Below(left)]);
-    }
+    std::iota(places.begin(), places.end(), 0);
+    DrawFirst(targets_, random, places.begin(), places.end());
     places.resize(static_cast<size_t>(targets_));
     std::sort(places.begin(), places.end());
     return places;

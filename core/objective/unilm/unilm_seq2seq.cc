@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -74,8 +73,7 @@ class UnilmSeq2seq final : public Objective {
       slots[i] = (text.source_slots + static_cast<int64_t>(i)) % seq_len_;
     const int64_t candidates = length - text.source_slots;
     const int64_t hidden = NumTargets(candidates - 1);
-    for (int64_t i = 0; i < hidden; ++i)
-      std::swap(slots[i], slots[i + static_cast<int64_t>(random.Below64(candidates - i))]);
+    DrawFirst(hidden, random, slots.begin(), slots.begin() + candidates);
     std::sort(slots.begin(), slots.begin() + hidden);
     for (int64_t i = 0; i < batch.shape.targets; ++i) {
       const int64_t row = ContentRow(batch.shape, b) + slots[i];
