@@ -38,12 +38,6 @@ TensorView AdapterGradients(const StepContext& context, ConstTensorView x, Const
   return dlow;
 }
 
-void AddThroughAdapter(const StepContext& context, ConstTensorView dlow,
-                       const AdapterTensors<ConstTensorView>& adapter, TensorView dx) {
-  if (adapter.is_null()) return;
-  context.backend.Gemm({.a = dlow, .b = adapter.a, .beta = 1.0f, .c = dx}, context.stream);
-}
-
 void DenseBackward(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                    const AdaptedWeights& weights, const AdaptedGradients& gradients, float beta,
                    TensorView dx) {

@@ -34,7 +34,10 @@ void DenseBackward(const StepContext& context, ConstTensorView x, ConstTensorVie
                    TensorView dx);
 
 // dx += what comes through the adapter.
-void AddThroughAdapter(const StepContext& context, ConstTensorView dlow,
-                       const AdapterTensors<ConstTensorView>& adapter, TensorView dx);
+inline void AddThroughAdapter(const StepContext& context, ConstTensorView dlow,
+                              const AdapterTensors<ConstTensorView>& adapter, TensorView dx) {
+  if (adapter.is_null()) return;
+  context.backend.Gemm({.a = dlow, .b = adapter.a, .beta = 1.0f, .c = dx}, context.stream);
+}
 
 }  // namespace anyorder

@@ -68,10 +68,6 @@ AdaptiveEmbedding::AdaptiveEmbedding(const NetworkShape& shape, DeviceInputs& in
   }
 }
 
-const int32_t* AdaptiveEmbedding::TableRows(const StepContext& context) const {
-  return clusters_.empty() ? context.device.tokens.data() : table_rows_.data();
-}
-
 void AdaptiveEmbedding::SetInputs(const Batch& batch) {
   if (clusters_.empty()) return;
   const auto head = static_cast<int32_t>(clusters_[0].end);

@@ -22,7 +22,9 @@ class AdaptiveEmbedding {
   // Sorts the batch's tokens.
   void SetInputs(const Batch& batch);
   // The tokens as rows of NetworkTensors::embedding: themselves in most models.
-  const int32_t* TableRows(const StepContext& context) const;
+  const int32_t* TableRows(const StepContext& context) const {
+    return clusters_.empty() ? context.device.tokens.data() : table_rows_.data();
+  }
 
   // With projections: y [B * S, d] T = scale * projection * table[token], overwritten.
   void Forward(const StepContext& context, float scale, TensorView y) const;

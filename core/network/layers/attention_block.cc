@@ -16,11 +16,6 @@ TensorView UsedDistances(const AttentionTables& tables, const TensorView& table)
   return table.Slice(0, {tables.relative.num_tables() * table.dim(1), table.dim(2)});
 }
 
-// `scratch` where the normalisation has a beta.
-TensorView BetaOf(const NormGradients& norm, const TensorView& scratch) {
-  return norm.beta.is_null() ? TensorView() : scratch;
-}
-
 class AttentionBlock {
  public:
   AttentionBlock(const StepContext& context, const AttentionTables& tables, int64_t layer)
@@ -327,8 +322,8 @@ class AttentionBlock {
     if (context_.shape.batch.memory_rows == 0) return;
     AddKeyGradients(0, scratch_.dmemory, 0.0f);
     const int64_t dim = context_.model_dim();
-    const NormGradients part{scratch_.dnorm.Slice(0, {dim}),
-                             BetaOf(sums, scratch_.dnorm.Slice(dim, {dim}))};
+    NormGradients part{scratch_.dnorm.Slice(0, {dim}), {}};
+    if (!sums.beta.is_null()) part.beta = scratch_.dnorm.Slice(dim, {dim});
     NormBackward(context_, {w_.attention_norm, scratch_.memory_norm}, part, scratch_.dmemory,
                  scratch_.dmemory);
     backend_.Add(sums.gamma, part.gamma, sums.gamma, context_.stream);

@@ -75,15 +75,6 @@ void GlobalSlots::Prepare(const StepContext& context, const RotaryAngles& rotary
   GatherRows(context, rotary.rows(), context.device.global_slots.data(), angles_.dim(0), angles_);
 }
 
-kernels::RowVisibility GlobalSlots::rows() const {
-  return {pos_.data(), lim_.data(), grp_.data(), doc_.data(), seg_.data(), glob_.data()};
-}
-
-AttentionPlans::Arrangement AttentionPlans::ArrangementOf(const NetworkShape& shape,
-                                                          int64_t layer) {
-  return shape.first_row(layer) == 0 ? kAllRows : kQueryRows;
-}
-
 absl::Status AttentionPlans::Allocate(const NetworkShape& shape, kernels::Backend& backend) {
   const int64_t most_tables = shape.model.relative_positions() ? 2 : 0;
   for (int64_t layer = 0; layer < shape.model.num_layers; ++layer) {

@@ -37,7 +37,9 @@ class GlobalSlots {
   const int32_t* local_lim() const { return local_lim_.data(); }
   const int32_t* local_grp() const { return local_grp_.data(); }
   // The second call's rows, [B * G]; entries over see nothing.
-  kernels::RowVisibility rows() const;
+  kernels::RowVisibility rows() const {
+    return {pos_.data(), lim_.data(), grp_.data(), doc_.data(), seg_.data(), glob_.data()};
+  }
   const int32_t* row_ids() const { return row_ids_.data(); }
   // [B * G, D] G, null without rotary positions.
   ConstTensorView angles() const { return angles_; }
@@ -58,7 +60,9 @@ class AttentionPlans {
  public:
   // kGlobalSlots: their own call.
   enum Arrangement { kAllRows, kQueryRows, kGlobalSlots, kArrangements };
-  static Arrangement ArrangementOf(const NetworkShape& shape, int64_t layer);
+  static Arrangement ArrangementOf(const NetworkShape& shape, int64_t layer) {
+    return shape.first_row(layer) == 0 ? kAllRows : kQueryRows;
+  }
 
   // ResourceExhausted.
   absl::Status Allocate(const NetworkShape& shape, kernels::Backend& backend);

@@ -36,10 +36,6 @@ void EmbeddingBlock::SetInputs(const Batch& batch) {
   position_pairs_.Set();
 }
 
-const int32_t* EmbeddingBlock::PositionIds(const StepContext& context) const {
-  return position_pairs_.host.empty() ? context.device.row_pos.data() : position_pairs_.data();
-}
-
 void EmbeddingBlock::ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
                                    TensorView rows) const {
   const int64_t content = context.shape.batch.batch_size * context.shape.batch.content_rows;

@@ -30,7 +30,9 @@ class EmbeddingBlock {
   void ForwardTokens(const StepContext& context, const kernels::Dropout& dropout,
                      TensorView rows) const;
   void BackwardTokens(const StepContext& context, const kernels::Dropout& dropout) const;
-  const int32_t* PositionIds(const StepContext& context) const;
+  const int32_t* PositionIds(const StepContext& context) const {
+    return position_pairs_.host.empty() ? context.device.row_pos.data() : position_pairs_.data();
+  }
 
   float scale_;  // of token embeddings: sqrt(d) for Transformer-XL
   AdaptiveEmbedding adaptive_;

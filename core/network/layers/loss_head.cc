@@ -57,11 +57,6 @@ void LossHead::SetInputs(const StepContext& context) {
   adaptive_.SetInputs(batch);
 }
 
-void LossHead::FetchLosses(const StepContext& context) {
-  if (losses_.empty()) return;
-  fetched_.Fetch(context.activations.losses, context.backend, context.stream);
-}
-
 void LossHead::ReadLosses(const StepContext& context) {
   const Batch& batch = context.batch();
   loss_sum_ = 0;

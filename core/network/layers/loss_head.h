@@ -30,7 +30,10 @@ class LossHead {
   // (gradient of the last layer's output) and the sums in embedding and softmax bias.
   void Run(const StepContext& context) const;
   // Asks for the losses; ReadLosses after Backend::Synchronize.
-  void FetchLosses(const StepContext& context);
+  void FetchLosses(const StepContext& context) {
+    if (losses_.empty()) return;
+    fetched_.Fetch(context.activations.losses, context.backend, context.stream);
+  }
   void ReadLosses(const StepContext& context);
   // Weighted sum, and what it is made of, [B * targets]; entries of weight 0 are 0.
   double loss_sum() const { return loss_sum_; }

@@ -49,11 +49,6 @@ void NextSentenceHead::Run(const StepContext& context) const {
   rows_.AddGradients(context, a.summary_input);
 }
 
-void NextSentenceHead::FetchLosses(const StepContext& context) {
-  if (rows_.size() == 0) return;
-  fetched_.Fetch(context.activations.summary_losses, context.backend, context.stream);
-}
-
 void NextSentenceHead::ReadLosses(const StepContext& context) {
   if (sums_.empty()) return;
   double entries = 0, losses = 0, correct = 0;

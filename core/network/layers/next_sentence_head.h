@@ -24,7 +24,10 @@ class NextSentenceHead {
   // those of the head's own parameters, overwritten, and what goes to activations.dinput, added.
   void Run(const StepContext& context) const;
   // Asks for the losses; ReadLosses after Backend::Synchronize.
-  void FetchLosses(const StepContext& context);
+  void FetchLosses(const StepContext& context) {
+    if (rows_.size() == 0) return;
+    fetched_.Fetch(context.activations.summary_losses, context.backend, context.stream);
+  }
   void ReadLosses(const StepContext& context);
   // "nsp_loss" and "nsp_accuracy" over lanes whose entry has a weight: their losses, not weighted
   // and no part of the step's loss (their gradient, weighted, is part of the gradient), and how

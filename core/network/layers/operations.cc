@@ -4,12 +4,6 @@
 
 namespace anyorder {
 
-void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight,
-           ConstTensorView bias, TensorView y) {
-  context.backend.Gemm({.a = x, .b = weight, .transpose_b = true, .bias = bias, .c = y},
-                       context.stream);
-}
-
 namespace {
 
 // What is asked for of a product that is a weight's gradient, with the sums of dy along with it:
@@ -18,6 +12,41 @@ void WeightGradients(const StepContext& context, const kernels::GemmArgs& produc
                      ConstTensorView dy, TensorView dbias) {
   if (!product.c.is_null()) return context.backend.Gemm(product, context.stream);
   if (!dbias.is_null()) context.backend.ColumnSum({.x = dy, .y = dbias}, context.stream);
+}
+
+// Elements from the keys' tensor to the values'; 0 for null ones.
+template <typename View>
+int64_t Distance(const KeyValue<View>& pair) {
+  return (static_cast<const char*>(pair.v.raw()) - static_cast<const char*>(pair.k.raw())) /
+         SizeOf(pair.k.dtype());
+}
+
+// With adapters either may be trained, so that they lie in different places.
+bool AreInOneCall(const StepContext& context) { return !context.shape.model.lora.is_on(); }
+
+kernels::LayerNormForwardArgs NormArgs(const StepContext& context, const NormTensors& norm,
+                                       ConstTensorView x, TensorView y) {
+  return {.x = x,
+          .gamma = norm.parameters.gamma,
+          .beta = norm.parameters.beta,
+          .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
+          .sum = norm.kept.sum,
+          .mean = norm.kept.mean,
+          .rstd = norm.kept.rstd,
+          .y = y};
+}
+
+kernels::LayerNormBackwardArgs NormGradientArgs(const NormTensors& norm,
+                                                const NormGradients& gradients, ConstTensorView dy,
+                                                TensorView dx) {
+  return {.dy = dy,
+          .sum = norm.kept.sum,
+          .mean = norm.kept.mean,
+          .rstd = norm.kept.rstd,
+          .gamma = norm.parameters.gamma,
+          .dx = dx,
+          .dgamma = gradients.gamma,
+          .dbeta = gradients.beta};
 }
 
 }  // namespace
@@ -33,20 +62,6 @@ void ProjectionGradients(const StepContext& context, ConstTensorView x, ConstTen
   WeightGradients(context, {.a = x, .b = dy, .transpose_a = true, .c = dweight, .b_sum = dbias}, dy,
                   dbias);
 }
-
-namespace {
-
-// Elements from the keys' tensor to the values'; 0 for null ones.
-template <typename View>
-int64_t Distance(const KeyValue<View>& pair) {
-  return (static_cast<const char*>(pair.v.raw()) - static_cast<const char*>(pair.k.raw())) /
-         SizeOf(pair.k.dtype());
-}
-
-// With adapters either may be trained, so that they lie in different places.
-bool AreInOneCall(const StepContext& context) { return !context.shape.model.lora.is_on(); }
-
-}  // namespace
 
 void ProjectKeyValue(const StepContext& context, ConstTensorView x,
                      const KeyValue<ConstTensorView>& weights,
@@ -77,24 +92,6 @@ void KeyValueGradients(const StepContext& context, ConstTensorView x,
       context.stream);
 }
 
-void GatherRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
-                TensorView y) {
-  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .y = y}, context.stream);
-}
-
-void ScatterRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
-                 TensorView y) {
-  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .scatter_add = true, .y = y},
-                             context.stream);
-}
-
-void DropRows(const StepContext& context, const kernels::Dropout& dropout, const int32_t* row_ids,
-              TensorView x) {
-  if (!dropout.enabled()) return;
-  context.backend.DropoutApply({.x = x, .dropout = dropout, .row_ids = row_ids, .y = x},
-                               context.stream);
-}
-
 void TanhForward(const StepContext& context, ConstTensorView x, TensorView y,
                  const kernels::Dropout& dropout, const int32_t* row_ids) {
   context.backend.ActivationForward({.activation = kernels::Activation::kTanh,
@@ -116,11 +113,6 @@ void TanhBackward(const StepContext& context, ConstTensorView x, TensorView dy,
                                      context.stream);
 }
 
-void Clear(const StepContext& context, std::initializer_list<TensorView> tensors) {
-  for (const TensorView& tensor : tensors)
-    if (!tensor.is_null()) context.backend.FillZero(tensor, context.stream);
-}
-
 void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse) {
   if (angles.is_null()) return;
   context.backend.RotaryApply({.x = x, .angles = angles, .inverse = inverse, .y = x},
@@ -133,35 +125,6 @@ void SoftmaxLosses(const StepContext& context, kernels::LinearCrossEntropyArgs a
   context.backend.LinearCrossEntropy(args, context.stream);
 }
 
-namespace {
-
-kernels::LayerNormForwardArgs NormArgs(const StepContext& context, const NormTensors& norm,
-                                       ConstTensorView x, TensorView y) {
-  return {.x = x,
-          .gamma = norm.parameters.gamma,
-          .beta = norm.parameters.beta,
-          .epsilon = static_cast<float>(context.shape.model.layer_norm_epsilon),
-          .sum = norm.kept.sum,
-          .mean = norm.kept.mean,
-          .rstd = norm.kept.rstd,
-          .y = y};
-}
-
-kernels::LayerNormBackwardArgs NormGradientArgs(const NormTensors& norm,
-                                                const NormGradients& gradients, ConstTensorView dy,
-                                                TensorView dx) {
-  return {.dy = dy,
-          .sum = norm.kept.sum,
-          .mean = norm.kept.mean,
-          .rstd = norm.kept.rstd,
-          .gamma = norm.parameters.gamma,
-          .dx = dx,
-          .dgamma = gradients.gamma,
-          .dbeta = gradients.beta};
-}
-
-}  // namespace
-
 void NormForward(const StepContext& context, const NormTensors& norm, TensorView y) {
   context.backend.LayerNormForward(NormArgs(context, norm, norm.kept.sum, y), context.stream);
 }
@@ -169,11 +132,6 @@ void NormForward(const StepContext& context, const NormTensors& norm, TensorView
 void NormBackward(const StepContext& context, const NormTensors& norm,
                   const NormGradients& gradients, ConstTensorView dy, TensorView dx) {
   context.backend.LayerNormBackward(NormGradientArgs(norm, gradients, dy, dx), context.stream);
-}
-
-TensorView EnterSublayer(const StepContext& context, const Sublayer& sublayer) {
-  if (context.shape.model.pre_norm()) NormForward(context, sublayer.before, sublayer.normed);
-  return sublayer.Input(context);
 }
 
 void LeaveSublayer(const StepContext& context, const Sublayer& sublayer, TensorView branch,
@@ -206,10 +164,6 @@ void LeaveSublayerBackward(const StepContext& context, const Sublayer& sublayer,
   context.backend.LayerNormBackward(args, context.stream);
 }
 
-void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx) {
-  if (context.shape.model.pre_norm()) context.backend.Add(dx, dy, dx, context.stream);
-}
-
 int32_t HeadRows::Set(const StepContext& context, int64_t entry, int32_t row, int32_t id_row) {
   const int64_t last = context.shape.model.num_layers - 1;
   const auto first = static_cast<int32_t>(context.shape.first_row(last));
@@ -220,20 +174,6 @@ int32_t HeadRows::Set(const StepContext& context, int64_t entry, int32_t row, in
   rows_.host[entry] = output_row;
   ids_.host[entry] = context.batch().row_ids[id_row];
   return output_row;
-}
-
-void HeadRows::Send() {
-  rows_.Set();
-  ids_.Set();
-}
-
-void HeadRows::Gather(const StepContext& context, TensorView y) const {
-  GatherRows(context, context.activations.output, rows_.data(), size(), y);
-}
-
-void HeadRows::AddGradients(const StepContext& context, ConstTensorView dy, int64_t first) const {
-  const Activations& a = context.activations;
-  ScatterRows(context, dy, rows_.data() + first, dy.dim(0), Rows(a.dinput, 0, a.output.dim(0)));
 }
 
 }  // namespace anyorder

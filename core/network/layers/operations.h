@@ -17,8 +17,11 @@
 namespace anyorder {
 
 // y = x weight^T + bias: dense layers and tied tables.
-void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight,
-           ConstTensorView bias, TensorView y);
+inline void Dense(const StepContext& context, ConstTensorView x, ConstTensorView weight,
+                  ConstTensorView bias, TensorView y) {
+  context.backend.Gemm({.a = x, .b = weight, .transpose_b = true, .bias = bias, .c = y},
+                       context.stream);
+}
 // Overwrites dweight and dbias, those of them that are not null, from dy, the gradient of such a y.
 void DenseGradients(const StepContext& context, ConstTensorView x, ConstTensorView dy,
                     TensorView dweight, TensorView dbias);
@@ -42,14 +45,23 @@ void KeyValueGradients(const StepContext& context, ConstTensorView x,
                        const KeyValue<TensorView>& dbiases);
 
 // y[i] = x[rows[i]], for `count` rows.
-void GatherRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
-                TensorView y);
+inline void GatherRows(const StepContext& context, ConstTensorView x, const int32_t* rows,
+                       int64_t count, TensorView y) {
+  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .y = y}, context.stream);
+}
 // y[rows[i]] += x[i]. REQUIRES: these rows differ.
-void ScatterRows(const StepContext& context, ConstTensorView x, const int32_t* rows, int64_t count,
-                 TensorView y);
+inline void ScatterRows(const StepContext& context, ConstTensorView x, const int32_t* rows,
+                        int64_t count, TensorView y) {
+  context.backend.GatherRows({.x = x, .rows = rows, .num_rows = count, .scatter_add = true, .y = y},
+                             context.stream);
+}
 // x = dropout(x); its own backward. Nothing where there is none.
-void DropRows(const StepContext& context, const kernels::Dropout& dropout, const int32_t* row_ids,
-              TensorView x);
+inline void DropRows(const StepContext& context, const kernels::Dropout& dropout,
+                     const int32_t* row_ids, TensorView x) {
+  if (!dropout.enabled()) return;
+  context.backend.DropoutApply({.x = x, .dropout = dropout, .row_ids = row_ids, .y = x},
+                               context.stream);
+}
 // y = dropout(tanh(x)).
 void TanhForward(const StepContext& context, ConstTensorView x, TensorView y,
                  const kernels::Dropout& dropout = {}, const int32_t* row_ids = nullptr);
@@ -57,7 +69,10 @@ void TanhForward(const StepContext& context, ConstTensorView x, TensorView y,
 void TanhBackward(const StepContext& context, ConstTensorView x, TensorView dy,
                   const kernels::Dropout& dropout = {}, const int32_t* row_ids = nullptr);
 // Zeros, in those that are not null.
-void Clear(const StepContext& context, std::initializer_list<TensorView> tensors);
+inline void Clear(const StepContext& context, std::initializer_list<TensorView> tensors) {
+  for (const TensorView& tensor : tensors)
+    if (!tensor.is_null()) context.backend.FillZero(tensor, context.stream);
+}
 // Turns x in place, or back for a gradient; nothing if `angles` is null.
 void Rotate(const StepContext& context, TensorView x, ConstTensorView angles, bool inverse);
 // A softmax's losses and, where the step learns, the gradients of `args`.
@@ -90,7 +105,10 @@ struct Sublayer {
   }
 };
 // Sublayer::Input, computed.
-TensorView EnterSublayer(const StepContext& context, const Sublayer& sublayer);
+inline TensorView EnterSublayer(const StepContext& context, const Sublayer& sublayer) {
+  if (context.shape.model.pre_norm()) NormForward(context, sublayer.before, sublayer.normed);
+  return sublayer.Input(context);
+}
 // `branch` [n, d] is the part's result and is overwritten; x [n, d] its input; y [n, d] may not be
 // either.
 void LeaveSublayer(const StepContext& context, const Sublayer& sublayer, TensorView branch,
@@ -101,7 +119,9 @@ void LeaveSublayer(const StepContext& context, const Sublayer& sublayer, TensorV
 void LeaveSublayerBackward(const StepContext& context, const Sublayer& sublayer, ConstTensorView dy,
                            TensorView dbranch, TensorView dx);
 // dx += dy with pre-LN; nothing with post-LN.
-void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx);
+inline void AddResidual(const StepContext& context, ConstTensorView dy, TensorView dx) {
+  if (context.shape.model.pre_norm()) context.backend.Add(dx, dy, dx, context.stream);
+}
 
 // Rows of the last layer's output that a head reads, and the way of their gradients back.
 class HeadRows {
@@ -112,12 +132,20 @@ class HeadRows {
   // Entry `entry` reads row `row` of the batch and has the dropout of row `id_row`. Returns the row
   // of activations.output. REQUIRES: the last layer computes it. Send once all are set.
   int32_t Set(const StepContext& context, int64_t entry, int32_t row, int32_t id_row);
-  void Send();
+  void Send() {
+    rows_.Set();
+    ids_.Set();
+  }
 
   // y[i] = output[row of entry i]
-  void Gather(const StepContext& context, TensorView y) const;
+  void Gather(const StepContext& context, TensorView y) const {
+    GatherRows(context, context.activations.output, rows_.data(), size(), y);
+  }
   // Adds dy[i] to activations.dinput at the row of entry first + i. REQUIRES: these rows differ.
-  void AddGradients(const StepContext& context, ConstTensorView dy, int64_t first = 0) const;
+  void AddGradients(const StepContext& context, ConstTensorView dy, int64_t first = 0) const {
+    const Activations& a = context.activations;
+    ScatterRows(context, dy, rows_.data() + first, dy.dim(0), Rows(a.dinput, 0, a.output.dim(0)));
+  }
 
   // The entries' logical ids.
   const int32_t* ids() const { return ids_.data(); }

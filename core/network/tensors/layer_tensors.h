@@ -159,9 +159,8 @@ struct FlatSpaces {
 // Points `tensors` into the flat spaces. Allocates only the first time. Gradients of frozen
 // parameters are null, and not computed; those that their operations always write
 // (WalkedParameter::always_written) go, one behind the other, to `frozen`, which nobody reads.
-void BindTensors(const NetworkShape& shape, const FlatSpaces<ConstTensorView>& flat,
-                 NetworkWeights* tensors);
-void BindTensors(const NetworkShape& shape, const FlatSpaces<TensorView>& flat,
-                 NetworkGradients* tensors);
+template <typename View>
+void BindTensors(const NetworkShape& shape, const FlatSpaces<View>& flat,
+                 NetworkTensors<View>* tensors);
 
 }  // namespace anyorder

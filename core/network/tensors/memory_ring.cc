@@ -54,13 +54,4 @@ std::vector<TensorView> MemoryRing::States(int64_t lane) const {
   return pieces;
 }
 
-void MemoryRing::Clear() {
-  start_ = 0;
-  if (!slots_.is_null()) backend_->FillZero(slots_, {});
-}
-
-void MemoryRing::Clear(int64_t lane) {
-  if (!slots_.is_null()) backend_->FillZero(View(lane, 1).slots, {});
-}
-
 }  // namespace anyorder

@@ -58,8 +58,13 @@ class MemoryRing {
   // may.
   std::vector<TensorView> States(int64_t lane) const;
   // Zeros, of all lanes or one.
-  void Clear();
-  void Clear(int64_t lane);
+  void Clear() {
+    start_ = 0;
+    if (!slots_.is_null()) backend_->FillZero(slots_, {});
+  }
+  void Clear(int64_t lane) {
+    if (!slots_.is_null()) backend_->FillZero(View(lane, 1).slots, {});
+  }
 
  private:
   kernels::Backend* backend_ = nullptr;

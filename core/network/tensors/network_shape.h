@@ -79,15 +79,11 @@ struct NetworkShape {
   bool has_global_rows(int64_t layer) const {
     return model.global_projections && batch.global_rows > 0 && first_row(layer) == 0;
   }
-  // That call.
+  // That call. It knows no distances (ModelConfig::Validate).
   kernels::AttentionShape GlobalAttentionShape() const {
-    kernels::AttentionShape shape;
-    shape.batch_size = batch.batch_size;
+    kernels::AttentionShape shape = AttentionShapeOf(0, 0);
     shape.content_rows = batch.global_rows;
-    shape.num_keys = batch.num_keys();
-    shape.num_heads = model.num_heads;
-    shape.num_kv_heads = model.kv_heads();
-    shape.head_dim = model.head_dim;
+    shape.query_rows = 0;
     return shape;
   }
 };

@@ -26,8 +26,11 @@ struct Places {
   }
 };
 
+}  // namespace
+
 template <typename View>
-void Bind(const NetworkShape& shape, const FlatSpaces<View>& flat, NetworkTensors<View>* tensors) {
+void BindTensors(const NetworkShape& shape, const FlatSpaces<View>& flat,
+                 NetworkTensors<View>* tensors) {
   Places<View> places{flat};
   const auto bind = [&places](View* view, const WalkedParameter& parameter) {
     const View place = places.Take(parameter);
@@ -53,8 +56,8 @@ void Bind(const NetworkShape& shape, const FlatSpaces<View>& flat, NetworkTensor
         View(clusters[0].table.raw(), flat.trained.dtype(), {rows, model.model_dim});
   }
 }
-
-}  // namespace
+template void BindTensors(const NetworkShape&, const FlatSpaces<ConstTensorView>&, NetworkWeights*);
+template void BindTensors(const NetworkShape&, const FlatSpaces<TensorView>&, NetworkGradients*);
 
 ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) {
   struct NoView {};
@@ -76,16 +79,6 @@ ParameterLayout::ParameterLayout(const ModelConfig& config, int64_t vocab_size) 
   std::iota(by_name_.begin(), by_name_.end(), size_t{0});
   std::sort(by_name_.begin(), by_name_.end(),
             [this](size_t a, size_t b) { return parameters_[a].name < parameters_[b].name; });
-}
-
-void BindTensors(const NetworkShape& shape, const FlatSpaces<ConstTensorView>& flat,
-                 NetworkWeights* tensors) {
-  Bind(shape, flat, tensors);
-}
-
-void BindTensors(const NetworkShape& shape, const FlatSpaces<TensorView>& flat,
-                 NetworkGradients* tensors) {
-  Bind(shape, flat, tensors);
 }
 
 }  // namespace anyorder

@@ -56,15 +56,12 @@ UniformPair ToNormal(const UniformPair& uniform) {
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
-UniformPair ToSymmetric(const UniformPair& uniform) {
-  return {2.0 * uniform.first - 1.0, 2.0 * uniform.second - 1.0};
-}
-
 // Draw number `attempt` of both elements of a pair.
 UniformPair DrawPair(const ElementGenerator& generator, Initializer distribution, int64_t pair,
                      uint32_t attempt) {
   const UniformPair uniform = generator.Draw(pair, attempt);
-  return distribution == Initializer::kUniform ? ToSymmetric(uniform) : ToNormal(uniform);
+  if (distribution != Initializer::kUniform) return ToNormal(uniform);
+  return {2.0 * uniform.first - 1.0, 2.0 * uniform.second - 1.0};
 }
 
 // Beyond this many deviations a truncated normal is drawn again.
@@ -127,8 +124,6 @@ const ParameterInfo* ParameterLayout::Search(absl::string_view name) const {
 }
 
 int64_t ParameterLayout::NumComparedNames() { return num_compared_names; }
-
-bool ParameterLayout::Contains(absl::string_view name) const { return Search(name) != nullptr; }
 
 const ParameterInfo& ParameterLayout::Find(absl::string_view name) const {
   const ParameterInfo* const found = Search(name);

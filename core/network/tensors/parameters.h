@@ -68,7 +68,7 @@ class ParameterLayout {
   const std::vector<int64_t>& windows() const { return windows_; }
   // The same of the second space.
   const std::vector<int64_t>& frozen_windows() const { return frozen_windows_; }
-  bool Contains(absl::string_view name) const;
+  bool Contains(absl::string_view name) const { return Search(name) != nullptr; }
   // REQUIRES: the name exists.
   const ParameterInfo& Find(absl::string_view name) const;
 
