@@ -69,11 +69,6 @@ absl::Status Decoder::Add(const std::vector<Prompt>& prompts) {
   return status;
 }
 
-void Decoder::Remove(int64_t lane) {
-  lanes_.erase(lanes_.begin() + lane);
-  network_->RemoveLane(lane);
-}
-
 // One lane computes a prompt; others take its keys over, whichever they are.
 absl::Status Decoder::ReadPrompts(const std::vector<Prompt>& prompts) {
   const int64_t first = lanes();

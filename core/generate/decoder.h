@@ -47,7 +47,10 @@ class Decoder final : public NextTokens {
   // that are there, are computed once. Errors: as Create's; there are no new lanes then.
   absl::Status Add(const std::vector<Prompt>& prompts);
   // Those behind it move up. There are no logits until the next step.
-  void Remove(int64_t lane);
+  void Remove(int64_t lane) {
+    lanes_.erase(lanes_.begin() + lane);
+    network_->RemoveLane(lane);
+  }
 
   int64_t vocab_size() const override { return network_->vocab_size(); }
   int64_t lanes() const override { return static_cast<int64_t>(lanes_.size()); }

@@ -180,7 +180,9 @@ void InferenceNetwork::ReadLogits(const Batch& batch, TensorView logits, int64_t
   const StepArgs args{.batch = &batch, .training = false};
   const StepContext context = Context(args, nullptr);
   const int64_t dim = shape_.model.model_dim;
-  const ConstTensorView x = hidden().Slice(first * dim, {rows, dim});
+  const TensorView& hidden =  // what the softmax multiplies, [B * targets, d] T
+      shape_.model.mlm_head ? activations_.head_output : activations_.readout;
+  const ConstTensorView x = hidden.Slice(first * dim, {rows, dim});
   if (shape_.model.adaptive()) return adaptive_.Run(context, x, logits);
   const TensorView computed =
       logits_ == nullptr ? logits : TensorView(logits_->data(), logits.dtype(), logits.shape());

@@ -73,10 +73,6 @@ class InferenceNetwork {
   // Runs `operations`, small ones as a graph (GraphRecorder).
   void Record(const std::vector<int64_t>& choices, absl::FunctionRef<void()> operations);
   std::vector<int64_t> ForwardChoices(const KeyCache* cache) const;
-  // What the softmax multiplies, [B * targets, d] T.
-  ConstTensorView hidden() const {
-    return shape_.model.mlm_head ? activations_.head_output : activations_.readout;
-  }
 
   NetworkShape shape_;
   kernels::Backend& backend_;

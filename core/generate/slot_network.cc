@@ -6,7 +6,6 @@
 #include <numeric>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/config/attention_windows.h"
 #include "core/network/tensors/device_inputs.h"
@@ -391,16 +390,6 @@ void SlotNetwork::Reorder(const std::vector<int32_t>& parents) {
     CopyPlace(place_[parents[b]], place[b]);
   }
   place_ = std::move(place);
-}
-
-void SlotNetwork::Keep(int64_t lane, int64_t count) {
-  ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
-  lasting(lane).resize(static_cast<size_t>(count));
-}
-
-void SlotNetwork::Hide(int64_t lane, int64_t count) {
-  ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
-  for (int64_t i = 0; i < count; ++i) lasting(lane)[i].slot = PadSlot(0);
 }
 
 }  // namespace anyorder

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/check.h"
 #include "core/base/tensor.h"
 #include "core/generate/inference_network.h"
 #include "core/network/tensors/network_shape.h"
@@ -117,9 +118,15 @@ class SlotNetwork {
   // took them over earlier, are not copied again.
   void Reorder(const std::vector<int32_t>& parents);
   // Forgets the lane's lasting slots from `count` on.
-  void Keep(int64_t lane, int64_t count);
+  void Keep(int64_t lane, int64_t count) {
+    ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
+    lasting(lane).resize(static_cast<size_t>(count));
+  }
   // Nobody sees the lane's first `count` lasting slots any more.
-  void Hide(int64_t lane, int64_t count);
+  void Hide(int64_t lane, int64_t count) {
+    ANYORDER_CHECK(count >= 0 && count <= kept(lane)) << count << " of " << kept(lane) << " slots";
+    for (int64_t i = 0; i < count; ++i) lasting(lane)[i].slot = PadSlot(0);
+  }
   // Adds `lanes` without slots behind the others. All have room for `key_slots` and positions below
   // `span` from then on. OutOfRange, ResourceExhausted: nothing has changed.
   absl::Status AddLanes(int64_t lanes, int64_t key_slots, int64_t span);

@@ -116,10 +116,6 @@ void OrderedText::AskInTurn(int64_t from, int64_t to, LanePass* pass) const {
   }
 }
 
-const WrittenToken& OrderedText::Write(int32_t token, double log_prob, double confidence) {
-  return text_.Write(order_[known_++], token, log_prob, confidence);
-}
-
 void OrderedText::Reorder(const std::vector<int64_t>& positions) {
   ANYORDER_CHECK(static_cast<int64_t>(positions.size()) == size() - known_) << "blanks";
   std::copy(positions.begin(), positions.end(), order_.begin() + known_);

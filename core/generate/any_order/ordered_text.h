@@ -55,7 +55,9 @@ class OrderedText {
   void AskInTurn(int64_t from, int64_t to, LanePass* pass) const;
 
   // Writes the next token of the order.
-  const WrittenToken& Write(int32_t token, double log_prob, double confidence);
+  const WrittenToken& Write(int32_t token, double log_prob, double confidence) {
+    return text_.Write(order_[known_++], token, log_prob, confidence);
+  }
   // The blanks that are left are written in this order from here on.
   void Reorder(const std::vector<int64_t>& positions);
 
