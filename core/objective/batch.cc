@@ -1,7 +1,5 @@
 #include "core/objective/batch.h"
 
-#include <numeric>
-
 #include "core/base/check.h"
 #include "core/config/task_config.h"
 
@@ -56,13 +54,6 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   summary_rows.assign(lanes_count, 0);
   summary_labels.assign(lanes_count, 0);
   summary_weights.assign(lanes_count, 0.0f);
-}
-
-double Batch::TargetWeight() const { return std::accumulate(weights.begin(), weights.end(), 0.0); }
-
-double Batch::Divisor() const {
-  return shape.own_divisor ? std::accumulate(divisors.begin(), divisors.end(), 0.0)
-                           : TargetWeight();
 }
 
 }  // namespace anyorder

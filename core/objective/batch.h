@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -144,9 +145,12 @@ struct Batch {
   std::vector<int32_t> task_tags;
 
   // Sum of weights of the readout, without next-sentence entries.
-  double TargetWeight() const;
+  double TargetWeight() const { return std::accumulate(weights.begin(), weights.end(), 0.0); }
   // Sum of divisors, or TargetWeight() without any: the step's loss is its sum of losses by this.
-  double Divisor() const;
+  double Divisor() const {
+    return shape.own_divisor ? std::accumulate(divisors.begin(), divisors.end(), 0.0)
+                             : TargetWeight();
+  }
   kernels::RowVisibility rows() const { return RowsOf(*this); }
   kernels::KeyVisibility keys() const { return KeysOf(*this); }
 };

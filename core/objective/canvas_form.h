@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "core/base/check.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {
@@ -59,21 +60,44 @@ struct CanvasForm {
   // A written token at `pos`. `rank`: its place in the order of writing, or of its group; tokens of
   // one rank see one another. kMasked ignores it; of kBlocks it is the block (BlockOf). `next`:
   // kPairs, the position that its slot predicts.
-  Slot Token(int32_t token, int64_t pos, int64_t rank, int64_t next = 0) const;
+  Slot Token(int32_t token, int64_t pos, int64_t rank, int64_t next = 0) const {
+    Slot slot = RankedSlot(token, pos, family == CanvasFamily::kMasked ? 0 : rank);
+    slot.next = static_cast<int32_t>(next);
+    return slot;
+  }
   // A blank at `pos` that is predicted from tokens of ranks below `rank`.
   //   kMasked     a <mask> that everybody sees.
   //   kBlocks     a slot of block `rank`'s noised copy, seen by that block alone.
   //   kTwoStream  a query slot.
   //   kEso        a <mask> that blanks of a higher rank see too (equal ranks: each other).
   // Not where predicts_next().
-  Slot Blank(int64_t pos, int64_t rank) const;
+  Slot Blank(int64_t pos, int64_t rank) const {
+    switch (family) {
+      case CanvasFamily::kMasked: return RankedSlot(mask_token, pos, 0);
+      case CanvasFamily::kBlocks: return UnfinishedToken(mask_token, pos);
+      case CanvasFamily::kTwoStream:
+        return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(rank - 1)};
+      case CanvasFamily::kEso: return RankedSlot(mask_token, pos, rank);
+      case CanvasFamily::kPairs:
+      case CanvasFamily::kCausal: break;
+    }
+    ANYORDER_CHECK(false) << "a blank has no slot in a network whose tokens predict the next one";
+    return {};
+  }
   // kBlocks: a token inside a block that has blanks: it stands in the noised copy.
-  Slot UnfinishedToken(int32_t token, int64_t pos) const;
+  Slot UnfinishedToken(int32_t token, int64_t pos) const {
+    ANYORDER_CHECK(family == CanvasFamily::kBlocks) << "only block diffusion has a noised copy";
+    return GroupSlot(token, pos, BlockOf(pos) - 1, BlockOf(pos));
+  }
   // kPairs: a copy of a token that was written already, which sees the ranks below its own and
   // itself, is seen by nobody, and predicts position `next`. kEso: a <mask> that sees ranks below
   // `rank` and itself, and that nobody sees (the sequential phase). `group` differs from those of
   // all other slots of the pass.
-  Slot LoneSlot(int32_t token, int64_t pos, int64_t rank, int64_t group, int64_t next = 0) const;
+  Slot LoneSlot(int32_t token, int64_t pos, int64_t rank, int64_t group, int64_t next = 0) const {
+    Slot slot = GroupSlot(token, pos, rank - 1, group);
+    slot.next = static_cast<int32_t>(next);
+    return slot;
+  }
 
   int64_t BlockOf(int64_t pos) const { return pos / block_len; }
 };

@@ -6,25 +6,11 @@
 
 namespace anyorder {
 
-RandomStream LaneDraws(const TextSample& sample) {
-  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
-                      static_cast<uint64_t>(sample.lane));
-}
-
 std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
   std::vector<int32_t> order(static_cast<size_t>(n));
   std::iota(order.begin(), order.end(), 0);
   Shuffle(random, order.begin(), order.end());
   return order;
-}
-
-Slot PadSlot(int64_t pos) {
-  return {.pos = static_cast<int32_t>(pos), .lim = kSeesNothing, .doc = kernels::kDocPad};
-}
-
-Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg) {
-  const auto lim = static_cast<int32_t>(rank);
-  return {.token = token, .pos = static_cast<int32_t>(pos), .lim = lim, .key = lim, .seg = seg};
 }
 
 Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg) {
@@ -33,16 +19,6 @@ Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg
           .lim = static_cast<int32_t>(lim),
           .grp = static_cast<int32_t>(grp),
           .seg = seg};
-}
-
-Slot CausalSlot(int32_t token, int64_t pos) {
-  Slot slot = RankedSlot(token, pos, pos);
-  slot.next = slot.pos + 1;
-  return slot;
-}
-
-Slot CausalQuery(int64_t pos) {
-  return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};
 }
 
 void SetRow(int64_t row, const Slot& value, Batch& batch) {
@@ -74,21 +50,6 @@ void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weig
   batch.readout_rows[place] = static_cast<int32_t>(row);
   batch.labels[place] = label;
   batch.weights[place] = weight;
-}
-
-void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
-              Batch& batch) {
-  const int64_t row = QueryRow(batch.shape, b) + query;
-  SetRow(row, value, batch);
-  SetReadout(b, query, row, label, weight, batch);
-}
-
-FittedParts FitParts(const PartLengths& parts, int64_t seq_len) {
-  FittedParts fitted;
-  fitted.source = std::min(parts.source, std::max(seq_len - parts.target, seq_len / 2));
-  fitted.answer = std::min(parts.target, seq_len - fitted.source);
-  fitted.is_whole = fitted.answer == parts.target;
-  return fitted;
 }
 
 BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size) {

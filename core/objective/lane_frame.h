@@ -22,7 +22,10 @@ inline constexpr int32_t kMemoryRank = -1;
 inline constexpr int32_t kSeesNothing = kMemoryRank - 1;
 
 // The lane's own stream of draws at this step.
-RandomStream LaneDraws(const TextSample& sample);
+inline RandomStream LaneDraws(const TextSample& sample) {
+  return RandomStream(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
+                      static_cast<uint64_t>(sample.lane));
+}
 // Puts [begin, end) into a random order, each equally probable (Fisher and Yates).
 template <typename Stream, typename Iterator>
 void Shuffle(Stream&& draws, Iterator begin, Iterator end) {
@@ -45,16 +48,27 @@ struct Slot {
   int32_t next = 0;  // position of the token that it predicts, where rows say that
 };
 // It sees nothing, no other slot sees it, nothing is read from it.
-Slot PadSlot(int64_t pos);
+inline Slot PadSlot(int64_t pos) {
+  return {.pos = static_cast<int32_t>(pos), .lim = kSeesNothing, .doc = kernels::kDocPad};
+}
 // A content slot of rank `rank`: it sees ranks up to its own.
-Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg = 0);
+inline Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg = 0) {
+  const auto lim = static_cast<int32_t>(rank);
+  return {.token = token, .pos = static_cast<int32_t>(pos), .lim = lim, .key = lim, .seg = seg};
+}
 // A content slot that stands for a token still to be predicted: it sees ranks up to `lim` and the
 // slots of its group, which alone see it.
 Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg = 0);
 // Reading from left to right, for training, scoring and generation alike: a content slot sees the
 // slots up to its own position, a query slot those before it.
-Slot CausalSlot(int32_t token, int64_t pos);
-Slot CausalQuery(int64_t pos);
+inline Slot CausalSlot(int32_t token, int64_t pos) {
+  Slot slot = RankedSlot(token, pos, pos);
+  slot.next = slot.pos + 1;
+  return slot;
+}
+inline Slot CausalQuery(int64_t pos) {
+  return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};
+}
 
 void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch);
 // The arrays of one row, and of one key, for callers with an order of their own.
@@ -63,9 +77,6 @@ void SetKey(int64_t key, const Slot& value, Batch& batch);
 // Entry `entry` of lane b's readout: row `row` of the batch is to predict `label`. Of weight 0: the
 // row is read and its loss is not counted.
 void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch);
-// Query slot `query` of lane b, which is entry `query` of the readout.
-void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
-              Batch& batch);
 
 // How much of a prompt and its answer stays in a sequence.
 struct FittedParts {
@@ -77,7 +88,13 @@ struct FittedParts {
 };
 // The prompt gives way until it has half of the slots, then the answer, of parts.target tokens with
 // what ends it. What always fits is one token of each. REQUIRES seq_len >= 2.
-FittedParts FitParts(const PartLengths& parts, int64_t seq_len);
+inline FittedParts FitParts(const PartLengths& parts, int64_t seq_len) {
+  FittedParts fitted;
+  fitted.source = std::min(parts.source, std::max(seq_len - parts.target, seq_len / 2));
+  fitted.answer = std::min(parts.target, seq_len - fitted.source);
+  fitted.is_whole = fitted.answer == parts.target;
+  return fitted;
+}
 
 // The shape of windows of text without memory: slots at [0, seq_len), all possibly seeing all.
 struct WindowSlots {
@@ -120,6 +137,14 @@ inline int64_t QueryRow(const BatchShape& shape, int64_t b) {
 }
 inline int64_t ContentKey(const BatchShape& shape, int64_t b) {
   return b * shape.num_keys() + shape.memory_rows;
+}
+
+// Query slot `query` of lane b, which is entry `query` of the readout.
+inline void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
+                     Batch& batch) {
+  const int64_t row = QueryRow(batch.shape, b) + query;
+  SetRow(row, value, batch);
+  SetReadout(b, query, row, label, weight, batch);
 }
 
 }  // namespace anyorder
