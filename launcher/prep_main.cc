@@ -147,7 +147,7 @@ int PrepareExamples(const PrepCommandLine& line) {
   if (is_own) WarnOfClasses(*summary);
   ReportMarks(summary->counts);
   ReportUnknown(summary->counts, summary->num_tokens);
-  const nlohmann::json json{{"task", ExampleTaskName(summary->task)},
+  const nlohmann::json json{{"task", EnumName(summary->task)},
                             {"num_examples", summary->num_examples},
                             {"num_unlabelled", summary->num_unlabelled},
                             {"num_unanswerable", summary->num_unanswerable},
@@ -161,7 +161,7 @@ int PrepareExamples(const PrepCommandLine& line) {
     PrintJsonLine(json);
   } else {
     absl::PrintF("examples: %d of %s, %d without a label\ntokens: %d, at most %d in a sequence\n",
-                 summary->num_examples, ExampleTaskName(summary->task), summary->num_unlabelled,
+                 summary->num_examples, EnumName(summary->task), summary->num_unlabelled,
                  summary->num_tokens, summary->longest);
     if (summary->num_unanswerable > 0)
       absl::PrintF("questions without an answer: %d\n", summary->num_unanswerable);

@@ -37,6 +37,9 @@ enum class TextMode {
   kRightToLeft,    // one segment
 };
 inline constexpr int kNumTextModes = 4;
+constexpr auto SpellingsOf(TextMode) {  // what a run's loss_NAME says
+  return std::array{"bidirectional", "seq2seq", "left_to_right", "right_to_left"};
+}
 
 enum class PairStyle { kXlnet, kBert };
 

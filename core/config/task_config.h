@@ -84,6 +84,4 @@ struct TaskConfig {
   bool operator==(const TaskConfig& other) const = default;
 };
 
-inline const char* ExampleTaskName(ExampleTask task) { return EnumName(task); }
-
 }  // namespace anyorder

@@ -312,7 +312,7 @@ absl::Status CheckShape(const NetworkShape& shape, const kernels::Backend& backe
                                (!task.has_choices() || batch.task_rows == task.num_classes) &&
                                (!task.reads_all_tokens() || batch.task_rows == batch.content_rows)),
       absl::StrCat("the batch has ", batch.task_rows,
-                   " rows a lane for the task head, which the head of ", ExampleTaskName(task.task),
+                   " rows a lane for the task head, which the head of ", EnumName(task.task),
                    " of the model does not read"));
   faults.Require(batch.num_distances >= 1,
                  absl::StrCat("num_distances is ", batch.num_distances, " but must be positive"));

@@ -143,7 +143,7 @@ class FineTuning final : public Objective {
     const std::vector<std::vector<int32_t>>& parts = sample.parts;
     const bool takes_any_number = task_.task == ExampleTask::kClassification;
     ANYORDER_CHECK(parts.size() >= (takes_any_number || task_.has_tags() ? 1u : 2u))
-        << parts.size() << " texts of " << ExampleTaskName(task_.task);
+        << parts.size() << " texts of " << EnumName(task_.task);
     if (task_.has_tags()) return {LayOut(layout_.Of(1), sample.vocabulary, {&parts[0]}, seq_len_)};
     if (takes_any_number) {
       std::vector<const std::vector<int32_t>*> texts;
@@ -284,7 +284,7 @@ void CheckTaskHead(const TaskConfig& task, FaultList& faults) {
                                       : "the number of classes, at least 2, or 1 for a score"));
   faults.Require(!task.reads_all_tokens() || !task.pooler,
                  absl::StrCat("objective.pooler is for a class of a whole text, not for ",
-                              ExampleTaskName(task.task), "; leave it out"));
+                              EnumName(task.task), "; leave it out"));
   faults.Require(!task.has_score() || task.label_smoothing == 0,
                  "objective.label_smoothing is for classes, not for a score; leave it out");
   faults.Require(!task.has_spans() || task.num_classes == 0,

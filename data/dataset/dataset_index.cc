@@ -190,7 +190,7 @@ std::string SerializeDatasetIndex(const DatasetIndex& index) {
   if (!index.declared.empty()) root["declared"] = index.declared;
   if (index.examples) {
     Json& examples = root["examples"] = FileEntry(index.examples->table);
-    examples["task"] = ExampleTaskName(index.examples->task);
+    examples["task"] = EnumName(index.examples->task);
     examples["num_examples"] = index.examples->num_examples;
     examples["num_parts"] = index.examples->num_parts;
     examples["classes"] = index.examples->classes;

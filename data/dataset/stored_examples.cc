@@ -114,7 +114,7 @@ absl::Status StoredExamples::Check() {
   const bool lacks_names = entry.task == ExampleTask::kTokens && names.empty();
   if (has_twins || lacks_names || (!HasClasses(entry.task) && !names.empty())) {
     return DataLoss("'", path_, "' has ", names.size(), " class names, which cannot be those of ",
-                    ExampleTaskName(entry.task), "; prepare the data again");
+                    EnumName(entry.task), "; prepare the data again");
   }
   num_classes_ = HasScores(entry) ? 1 : static_cast<int64_t>(entry.classes.size());
   if (FirstPart(0) != 0 || FirstPart(num_examples()) != entry.num_parts)
@@ -133,7 +133,7 @@ absl::Status StoredExamples::CheckExample(int64_t example) {
   const uint64_t end = FirstPart(example + 1);
   if (end < first || end > entry.num_parts || !IsPartCount(entry.task, end - first)) {
     return bad(absl::StrCat("has parts ", first, " to ", end, " of ", entry.num_parts,
-                            ", which is not ", ExampleTaskName(entry.task)));
+                            ", which is not ", EnumName(entry.task)));
   }
   for (uint64_t part = first; part < end; ++part) {
     const auto begin = At<uint64_t>(part_begins_, part);

@@ -28,7 +28,7 @@ std::vector<PassageWindow> WindowsOf(int64_t length, int64_t room, int64_t strid
 
 absl::StatusOr<std::unique_ptr<PassageWindows>> PassageWindows::Create(
     const ExampleSource& examples, const SamplingConfig& config, WindowUse use) {
-  ANYORDER_CHECK(examples.task() == ExampleTask::kSpans) << ExampleTaskName(examples.task());
+  ANYORDER_CHECK(examples.task() == ExampleTask::kSpans) << EnumName(examples.task());
   std::unique_ptr<PassageWindows> windows(new PassageWindows(examples, config));
   RETURN_IF_ERROR(windows->AddAll(use));
   if (!windows->windows_.empty()) return windows;

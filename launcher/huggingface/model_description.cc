@@ -53,7 +53,7 @@ Json ClustersJson(const ModelConfig& model, int64_t vocab_size) {
 
 Json TaskJson(const TaskConfig& task, const std::vector<std::string>& classes) {
   if (!task.has_head()) return nullptr;
-  Json json = {{"name", ExampleTaskName(task.task)},
+  Json json = {{"name", EnumName(task.task)},
                {"num_classes", task.num_classes},
                {"outputs", task.num_outputs()},
                {"span_head", EnumName(task.span_head)},

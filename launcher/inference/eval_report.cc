@@ -31,11 +31,11 @@ EvalJson LossTable(const SplitLosses& losses) {
   for (int direction : {0, 1}) add(kDirections[direction], "all", losses.directions[direction]);
   for (int part = 0; part < kNumTextParts; ++part) {
     const auto name = static_cast<TextPart>(part);
-    add("both", TextPartName(name), losses.part(name));
+    add("both", EnumName(name), losses.part(name));
   }
   for (int direction : {0, 1}) {
     for (int part = 0; part < kNumTextParts; ++part)
-      add(kDirections[direction], TextPartName(static_cast<TextPart>(part)),
+      add(kDirections[direction], EnumName(static_cast<TextPart>(part)),
           losses.parts[direction][part]);
   }
   return rows;

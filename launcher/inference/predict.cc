@@ -84,11 +84,10 @@ absl::StatusOr<std::string> ExampleOf(ExampleTask task, const Texts& texts) {
       {ExampleTask::kSpans, {"question", "passage"}},
   };
   const auto names = fields.find(task);
-  if (names == fields.end()) return InvalidArgument("--text is not for ", ExampleTaskName(task));
+  if (names == fields.end()) return InvalidArgument("--text is not for ", EnumName(task));
   if (texts.size() != names->second.size()) {
     return InvalidArgument(
-        "--text is given ", texts.size(), " times, but an example of ", ExampleTaskName(task),
-        " has ",
+        "--text is given ", texts.size(), " times, but an example of ", EnumName(task), " has ",
         names->second.size() == 1
             ? "one text; give it once. Where one example has several, pass it with --data. For "
               "several examples write one per line to standard input of --text -, or pass a file "

@@ -14,7 +14,6 @@
 #include "core/base/whole_file.h"
 #include "core/config/attention_windows.h"
 #include "core/objective/objective.h"
-#include "core/objective/unilm/unilm.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/sampling/sampler.h"
@@ -340,7 +339,7 @@ absl::StatusOr<Scene> MakeScene(const RunConfig& config, const ShowOptions& opti
   objective->BuildLane(scene.sample, 0, scene.batch);
   scene.objective = config.objective.name;
   if (objective->sample_kind() == SampleKind::kModePairs)
-    absl::StrAppend(&scene.objective, ", ", UnilmModeName(scene.sample.mode));
+    absl::StrAppend(&scene.objective, ", ", EnumName(scene.sample.mode));
   scene.seed = static_cast<uint64_t>(config.train.seed);
   RETURN_IF_ERROR(ChooseWindow(config.model, options, scene));
   AddKeys(text, scene);

@@ -102,8 +102,8 @@ void CheckTraits(const ObjectiveSettings& settings, FaultList& faults) {
                  "objective.task is generation, which has no classes; use an objective that "
                  "generates text, or another task");
   faults.Require(task == ExampleTask::kGeneration || traits.Learns(task),
-                 absl::StrCat("objective.task is ", ExampleTaskName(task), ", but rows of ",
-                              traits.name, " do not see what follows them; use ",
+                 absl::StrCat("objective.task is ", EnumName(task), ", but rows of ", traits.name,
+                              " do not see what follows them; use ",
                               ObjectivesThat([task](const ObjectiveTraits& other) {
                                 return other.Learns(task);
                               })));

@@ -1,7 +1,6 @@
 #include "core/objective/unilm/unilm.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
 
 #include "core/base/check.h"
@@ -25,8 +24,6 @@ int32_t RankOf(TextMode mode, int64_t slot, int64_t source, int64_t length) {
 }
 
 // By TextMode.
-constexpr std::array<const char*, kNumTextModes> kModeNames = {"bidirectional", "seq2seq",
-                                                               "left_to_right", "right_to_left"};
 constexpr int32_t kSegments[kNumTextModes][2] = {{kUnilmFirstSegment, kUnilmSecondSegment},
                                                  {kUnilmSource, kUnilmTarget},
                                                  {kUnilmLeftToRight, kUnilmLeftToRight},
@@ -51,7 +48,7 @@ class Unilm final : public Objective {
                                    batch_size);
     shape.advance = sampling_.reuse_len;
     shape.next_sentence = model_.next_sentence_head;
-    shape.loss_names.assign(kModeNames.begin(), kModeNames.end());
+    shape.loss_names = EnumNameList<TextMode>();
     return shape;
   }
 
@@ -98,8 +95,6 @@ std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& toke
                               .source_segment = kUnilmSource,
                               .target_segment = kUnilmTarget});
 }
-
-const char* UnilmModeName(TextMode mode) { return kModeNames[static_cast<size_t>(mode)]; }
 
 ObjectiveOrStatus MakeUnilm(const ObjectiveSettings& settings) {
   FaultList faults;

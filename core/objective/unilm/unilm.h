@@ -25,9 +25,6 @@ inline constexpr int32_t kUnilmSource = 4;
 inline constexpr int32_t kUnilmTarget = 5;
 inline constexpr int64_t kNumUnilmSegments = 6;
 
-// "seq2seq": what a run's loss_NAME says.
-const char* UnilmModeName(TextMode mode);
-
 // How a network writes a target to a source, in sequence-to-sequence mode: GenerationForm's
 // "cloze".
 std::unique_ptr<GenerationForm> MakeUnilmGeneration(const GenerationTokens& tokens);

@@ -17,12 +17,6 @@ TextPart PartOf(const Batch& batch, int32_t row, int64_t reuse_len) {
 
 }  // namespace
 
-void LossSums::AddTarget(double target_weight, double nll) {
-  ++targets;
-  weight += target_weight;
-  loss += target_weight * nll;
-}
-
 void LossSums::CloseSample() {
   ANYORDER_CHECK(samples == 0) << samples << " samples are closed";
   if (weight == 0) return;
@@ -50,10 +44,6 @@ double LossSums::standard_error() const {
   return std::sqrt(std::max(0.0, squares) * groups / (groups - 1)) / weight;
 }
 
-void ScoreSums::AddPair(double predicted, double given) {
-  Add({1, predicted, given, predicted * predicted, given * given, predicted * given});
-}
-
 void ScoreSums::Add(const ScoreSums& other) {
   count += other.count;
   p += other.p;
@@ -67,11 +57,6 @@ double ScoreSums::correlation() const {
   const double variances = (count * pp - p * p) * (count * gg - g * g);
   return variances > 0 ? (count * pg - p * g) / std::sqrt(variances)
                        : std::numeric_limits<double>::quiet_NaN();
-}
-
-const char* TextPartName(TextPart part) {
-  constexpr const char* kNames[kNumTextParts] = {"reuse", "A", "B"};
-  return kNames[static_cast<int>(part)];
 }
 
 void SplitLosses::Add(const SplitLosses& other) {

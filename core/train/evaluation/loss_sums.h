@@ -27,9 +27,14 @@ struct LossSums {
   double loss_weight = 0;    // l * w
   double weight_weight = 0;  // w * w
 
-  void AddTarget(double target_weight, double nll);  // one more target of an open sample
-  void CloseSample();                                // REQUIRES: holds one sample only
-  void Add(const LossSums& other);                   // of other, closed samples
+  // One more target of an open sample.
+  void AddTarget(double target_weight, double nll) {
+    ++targets;
+    weight += target_weight;
+    loss += target_weight * nll;
+  }
+  void CloseSample();               // REQUIRES: holds one sample only
+  void Add(const LossSums& other);  // of other, closed samples
 
   double mean() const { return loss / weight; }  // nats a target; NaN without targets
   // sqrt(G / (G - 1) * sum over G samples of (l - mean * w)^2) / weight; NaN for fewer than two
@@ -42,7 +47,9 @@ struct LossSums {
 struct ScoreSums {
   double count = 0, p = 0, g = 0, pp = 0, gg = 0, pg = 0;
 
-  void AddPair(double predicted, double given);
+  void AddPair(double predicted, double given) {
+    Add({1, predicted, given, predicted * predicted, given * given, predicted * given});
+  }
   void Add(const ScoreSums& other);
   // Pearson's; NaN where one of both does not vary.
   double correlation() const;
@@ -51,7 +58,7 @@ struct ScoreSums {
 // Where in the text of SampleKind::kPairs a target lies.
 enum class TextPart { kReuse, kA, kB };
 inline constexpr int kNumTextParts = 3;
-const char* TextPartName(TextPart part);  // "reuse", "A", "B"
+constexpr auto SpellingsOf(TextPart) { return std::array{"reuse", "A", "B"}; }
 
 // By reading direction of the lane (0 forward, 1 backward).
 struct SplitLosses {

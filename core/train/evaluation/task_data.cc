@@ -67,8 +67,7 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
                      "or set another objective.name"));
   }
   if (examples == nullptr) return absl::OkStatus();
-  const std::string what =
-      absl::StrCat("has labelled examples of ", ExampleTaskName(examples->task()));
+  const std::string what = absl::StrCat("has labelled examples of ", EnumName(examples->task()));
   if (!wants_examples) {
     return Refuse(absl::StrCat(what, ", but ", traits.name, " learns from plain text"),
                   absl::StrCat("set objective.name to ",
@@ -90,8 +89,8 @@ absl::Status CheckTaskData(const RunConfig& config, const data::Dataset& dataset
   }
   const TaskConfig& task = config.model.task;
   if (examples->task() != task.task) {
-    return Refuse(absl::StrCat("has examples of ", ExampleTaskName(examples->task()),
-                               " but objective.task is ", ExampleTaskName(task.task)),
+    return Refuse(absl::StrCat("has examples of ", EnumName(examples->task()),
+                               " but objective.task is ", EnumName(task.task)),
                   "set objective.task, or name another dataset");
   }
   // Two special tokens a text, and one more, are the most that a layout has (finetuning.h).

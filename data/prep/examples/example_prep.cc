@@ -183,11 +183,11 @@ class ExamplePreparation {
                              : examples_.empty() ? example.task
                                                  : summary_.task;
     if (example.task != task) {
-      return DataLoss("an example of ", ExampleTaskName(example.task), " among those of ",
-                      ExampleTaskName(task), "; make a dataset of each");
+      return DataLoss("an example of ", EnumName(example.task), " among those of ", EnumName(task),
+                      "; make a dataset of each");
     }
     if (task != ExampleTask::kGeneration && (has_other_tokenizer() || chat_)) {
-      return DataLoss("an example of ", ExampleTaskName(task), ", but ",
+      return DataLoss("an example of ", EnumName(task), ", but ",
                       has_other_tokenizer() ? "--tokenizer encodes" : "--chat-template is for",
                       " examples of generation alone (source and target); ",
                       has_other_tokenizer() ? "pass --vocab" : "leave it out");
@@ -334,7 +334,7 @@ class ExamplePreparation {
     const std::string& kind = options_.label_kind;
     if (!known_ && (kind.empty() ? !has_fractions_ : kind == "class")) return false;
     if (!HasScores({.task = summary_.task}))
-      return InvalidArgument("--label-kind score is not for ", ExampleTaskName(summary_.task));
+      return InvalidArgument("--label-kind score is not for ", EnumName(summary_.task));
     if (no_number_.empty()) return true;
     return DataLoss(
         no_number_,
@@ -407,7 +407,7 @@ class ExamplePreparation {
 
   absl::Status Publish() {
     PlanIdentity identity;
-    identity.options = {{"examples", ExampleTaskName(summary_.task)},
+    identity.options = {{"examples", EnumName(summary_.task)},
                         {"classes", absl::StrJoin(summary_.classes, "\n")},
                         {"shard_tokens", absl::StrCat(options_.shard_tokens)},
                         {"sources", DigestOf(origins_.text()).Hex()}};

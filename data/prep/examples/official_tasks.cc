@@ -74,7 +74,7 @@ std::string DescribeOfficialTasks() {
   std::string text;
   for (const OfficialTask& task : OfficialTasks()) {
     absl::StrAppendFormat(
-        &text, "%-10s  %s: %s\n%12s--input %s%s\n", task.name, ExampleTaskName(task.kind),
+        &text, "%-10s  %s: %s\n%12s--input %s%s\n", task.name, EnumName(task.kind),
         task.description, "", task.input,
         task.classes.empty() ? "" : "\n            classes " + absl::StrJoin(task.classes, ", "));
   }

@@ -122,7 +122,7 @@ std::vector<std::string> ObjectiveObstacles(const HfFamily& family, const RunCon
   if (task.has_head() && family.FindTaskHead(config.model) == nullptr) {
     obstacles.push_back(task.has_spans()
                             ? absl::StrCat("objective.span_head is ", EnumName(task.span_head))
-                            : absl::StrCat("objective.task is ", ExampleTaskName(task.task)));
+                            : absl::StrCat("objective.task is ", EnumName(task.task)));
   }
   return obstacles;
 }

@@ -176,7 +176,7 @@ TEST(FineTuningTest, EveryTokenOfASequenceSeesAllOfItAndNothingElse) {
   for (const char* const objective : kBothWays) {
     for (const ExampleTask task : {ExampleTask::kClassification, ExampleTask::kSimilarity,
                                    ExampleTask::kMultipleChoice, ExampleTask::kSpans}) {
-      SCOPED_TRACE(std::string(objective) + " " + ExampleTaskName(task));
+      SCOPED_TRACE(std::string(objective) + " " + EnumName(task));
       const TaskConfig config{.task = task, .num_classes = task == ExampleTask::kSpans ? 0 : 3};
       const Batch batch =
           BatchOf(objective, config, SampleOf({{10, 11, 12}, {20, 21, 22, 23}, {30}}));

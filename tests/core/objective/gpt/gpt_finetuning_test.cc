@@ -70,7 +70,7 @@ TEST(GptFineTuningTest, ATokenSeesThePastOfItsOwnSequenceAndPaddingSeesAndIsNoth
       return sequence < sequences.size() &&
              slot % 16 < static_cast<int64_t>(sequences[sequence].size());
     };
-    SCOPED_TRACE(ExampleTaskName(task));
+    SCOPED_TRACE(EnumName(task));
     ExpectSees(batch, [&](int64_t row, int64_t key) {
       return is_token(row) && is_token(key) && row / 16 == key / 16 && key % 16 <= row % 16;
     });
@@ -122,7 +122,7 @@ TEST(GptFineTuningTest, PaddingChangesNoLoss) {
     for (std::vector<int32_t>& part : sample.parts) part.resize(std::min(part.size(), most));
     const StepResult tight = Evaluate(Model(task), 16, {sample});
     const StepResult loose = Evaluate(Model(task), 40, {sample});
-    EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << ExampleTaskName(task);
+    EXPECT_NEAR(tight.loss_sum, loose.loss_sum, Rounding(tight.loss_sum)) << EnumName(task);
     EXPECT_EQ(SumNamed("task_accuracy", tight.sums).sum, SumNamed("task_accuracy", loose.sums).sum);
 
     // What stands in the padding: the same bits.
@@ -143,7 +143,7 @@ TEST(GptFineTuningTest, LanesDoNotNoticeOneAnother) {
     const double first = Evaluate(Model(task), 16, {ExampleSample(2)}).loss_sum;
     const double second = Evaluate(Model(task), 16, {ExampleSample(5)}).loss_sum;
     const double both = Evaluate(Model(task), 16, {ExampleSample(2), ExampleSample(5)}).loss_sum;
-    EXPECT_NEAR(both, first + second, Rounding(both)) << ExampleTaskName(task);
+    EXPECT_NEAR(both, first + second, Rounding(both)) << EnumName(task);
   }
 }
 

@@ -95,7 +95,7 @@ TEST_F(ExamplePrepTest, AllTasksAreToldByTheirFields) {
     const std::string output = folder_ + "/" + task;
     Done(Run(Store("t.jsonl", lines), output));
     const auto dataset = Dataset::Open(output).value();
-    EXPECT_STREQ(ExampleTaskName(dataset->examples()->task()), task);
+    EXPECT_STREQ(EnumName(dataset->examples()->task()), task);
   }
   // Numbers in their own order.
   EXPECT_THAT(ReadDatasetIndex(folder_ + "/classification")->examples->classes,
