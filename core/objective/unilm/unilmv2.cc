@@ -23,14 +23,6 @@ struct MaskedToken {
   int32_t step = 0;
 };
 
-BlockRule RuleOf(const SamplingConfig& sampling) {
-  return {.fraction = sampling.mask_fraction,
-          .span_fraction = sampling.block_span_prob,
-          .min_span = sampling.block_min_span,
-          .max_span = sampling.block_max_span,
-          .most = sampling.num_predict};
-}
-
 class UnilmV2 final : public Objective {
  public:
   using Objective::Objective;
@@ -90,7 +82,7 @@ class UnilmV2 final : public Objective {
       is_special[slot] = sample.is_functional[PlaceOf(slot)];
     std::vector<MaskedToken> masked;
     int32_t step = 0;
-    for (const TokenBlock& block : DrawBlocks(rule_, is_special, random)) {
+    for (const TokenBlock& block : DrawBlocks(sampling_, is_special, random)) {
       ++step;
       for (int64_t slot = block.begin; slot < block.end; ++slot) masked.push_back({slot, step});
     }
@@ -143,8 +135,7 @@ class UnilmV2 final : public Objective {
   // Of the i-th [M] (autoencoding) or [P].
   int64_t SlotOf(int32_t loss, int64_t i) const { return seq_len_ + loss * masks_ + i; }
 
-  const BlockRule rule_ = RuleOf(sampling_);
-  const int64_t masks_ = rule_.Most(seq_len_);
+  const int64_t masks_ = MostInBlocks(sampling_, seq_len_);
 };
 
 absl::Status CheckBlocks(const SamplingConfig& sampling) {
@@ -157,7 +148,7 @@ absl::Status CheckBlocks(const SamplingConfig& sampling) {
                  absl::StrCat("sampling.block_min_span is ", sampling.block_min_span,
                               " and sampling.block_max_span ", sampling.block_max_span,
                               " but must satisfy block_min_span <= block_max_span <= seq_len"));
-  const int64_t goal = RuleOf(sampling).Goal(sampling.seq_len);
+  const int64_t goal = BlockGoal(sampling, sampling.seq_len);
   const int64_t ordinary = sampling.seq_len - kNumFunctional;
   faults.Require(
       goal <= ordinary,
@@ -174,34 +165,37 @@ absl::Status CheckBlocks(const SamplingConfig& sampling) {
 
 }  // namespace
 
-int64_t BlockRule::Goal(int64_t size) const {
+int64_t BlockGoal(const SamplingConfig& sampling, int64_t size) {
   // 0.15 * 20 is 3 and must not become 4 by its last bit.
-  const double exact = fraction * static_cast<double>(size);
+  const double exact = sampling.mask_fraction * static_cast<double>(size);
   return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(exact * (1 - 1e-12))));
 }
 
-int64_t BlockRule::Most(int64_t size) const {
-  return std::min(most, Goal(size) - 1 + std::max<int64_t>(1, max_span));
+int64_t MostInBlocks(const SamplingConfig& sampling, int64_t size) {
+  return std::min(sampling.num_predict,
+                  BlockGoal(sampling, size) - 1 + std::max<int64_t>(1, sampling.block_max_span));
 }
 
-std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8_t> is_special,
-                                   RandomStream& random) {
+std::vector<TokenBlock> DrawBlocks(const SamplingConfig& sampling,
+                                   absl::Span<const uint8_t> is_special, RandomStream& random) {
   const auto size = static_cast<int64_t>(is_special.size());
-  const int64_t goal = rule.Goal(size);
+  const int64_t goal = BlockGoal(sampling, size);
   std::vector<uint8_t> taken(is_special.begin(), is_special.end());
-  ANYORDER_CHECK(std::count(taken.begin(), taken.end(), 0) >= goal && goal <= rule.most &&
-                 rule.span_fraction < 1 && rule.min_span >= 1 && rule.max_span >= rule.min_span)
+  ANYORDER_CHECK(std::count(taken.begin(), taken.end(), 0) >= goal &&
+                 goal <= sampling.num_predict && sampling.block_span_prob < 1 &&
+                 sampling.block_min_span >= 1 && sampling.block_max_span >= sampling.block_min_span)
       << "no " << goal << " tokens of " << size << " can be masked";
   std::vector<TokenBlock> blocks;
   for (int64_t masked = 0; masked < goal;) {
     const auto begin = static_cast<int64_t>(random.Below64(static_cast<uint64_t>(size)));
     int64_t length = 1;
-    if (random.Uniform() < rule.span_fraction) {
-      const auto lengths = static_cast<uint32_t>(rule.max_span - rule.min_span + 1);
-      length = rule.min_span + random.Below(lengths);
+    if (random.Uniform() < sampling.block_span_prob) {
+      const auto lengths =
+          static_cast<uint32_t>(sampling.block_max_span - sampling.block_min_span + 1);
+      length = sampling.block_min_span + random.Below(lengths);
     }
     const int64_t end = begin + length;
-    if (end > size || masked + length > rule.most) continue;
+    if (end > size || masked + length > sampling.num_predict) continue;
     if (std::any_of(taken.begin() + begin, taken.begin() + end, [](uint8_t t) { return t != 0; }))
       continue;
     std::fill(taken.begin() + begin, taken.begin() + end, 1);

@@ -51,28 +51,20 @@ struct TokenBlock {
   bool operator==(const TokenBlock& other) const = default;
 };
 
-// Defaults: the published setting.
-struct BlockRule {
-  double fraction = 0.15;  // of all tokens of the sequence: drawing stops once as many are masked
-  double span_fraction = 0.4;  // of the draws: min_span..max_span tokens, else one
-  int64_t min_span = 2;
-  int64_t max_span = 6;
-  int64_t most = 85;  // tokens in all; the last block may go beyond the goal, but not beyond this
+// Tokens after which drawing stops in a sequence of `size` tokens: mask_fraction of them.
+int64_t BlockGoal(const SamplingConfig& sampling, int64_t size);
+// The most tokens that can come out: the last block may go beyond the goal, but not beyond
+// num_predict. With 512 tokens and the published setting 82, so that num_predict binds in no draw.
+int64_t MostInBlocks(const SamplingConfig& sampling, int64_t size);
 
-  // Tokens after which drawing stops in a sequence of `size` tokens.
-  int64_t Goal(int64_t size) const;
-  // The most tokens that can come out. With 512 tokens and the published rule 82, so that `most`
-  // binds in no draw.
-  int64_t Most(int64_t size) const;
-};
-
-// Blocks in the order of drawing: a begin uniform over the sequence and a length, accepted if the
-// block stays in the sequence, touches no block before it and no special token, and does not go
-// above `most`. Since special tokens end segments, no block reaches into another. `is_special`
+// Blocks in the order of drawing: a begin uniform over the sequence and a length, in a share
+// block_span_prob of the draws block_min_span to block_max_span, else one, accepted if the block
+// stays in the sequence, touches no block before it and no special token, and does not go above
+// num_predict. Since special tokens end segments, no block reaches into another. `is_special`
 // [size]: 1 where a token may not be predicted.
-// REQUIRES: span_fraction < 1, Goal(size) <= most; Goal(size) tokens are not special, so that
-// single tokens can always fill up what spans leave.
-std::vector<TokenBlock> DrawBlocks(const BlockRule& rule, absl::Span<const uint8_t> is_special,
-                                   RandomStream& random);
+// REQUIRES: block_span_prob < 1, BlockGoal(size) <= num_predict; BlockGoal(size) tokens are not
+// special, so that single tokens can always fill up what spans leave.
+std::vector<TokenBlock> DrawBlocks(const SamplingConfig& sampling,
+                                   absl::Span<const uint8_t> is_special, RandomStream& random);
 
 }  // namespace anyorder

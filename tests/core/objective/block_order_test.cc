@@ -21,19 +21,19 @@ std::vector<uint8_t> PairOfSegments() {
   return special;
 }
 
-std::vector<TokenBlock> Draw(const BlockRule& rule, uint64_t lane) {
+std::vector<TokenBlock> Draw(const SamplingConfig& rule, uint64_t lane) {
   RandomStream random(7, RandomPurpose::kPairs, 3, lane);
   return DrawBlocks(rule, PairOfSegments(), random);
 }
 
 TEST(BlockOrderTest, BlocksAreApartInOneSegmentAndStopAtTheGoal) {
-  const BlockRule rule;
+  const SamplingConfig rule;
   for (uint64_t lane = 0; lane < 2000; ++lane) {
     std::vector<uint8_t> taken = PairOfSegments();
     const std::vector<TokenBlock> blocks = Draw(rule, lane);
     int64_t masked = 0;
     for (const TokenBlock& block : blocks) {
-      ASSERT_LT(masked, rule.Goal(kSize)) << "a block was drawn after the goal was reached";
+      ASSERT_LT(masked, BlockGoal(rule, kSize)) << "a block was drawn after the goal was reached";
       ASSERT_TRUE(block.begin >= 0 && block.end <= kSize);
       const int64_t length = block.end - block.begin;
       ASSERT_TRUE(length == 1 || (length >= 2 && length <= 6)) << length;
@@ -43,37 +43,38 @@ TEST(BlockOrderTest, BlocksAreApartInOneSegmentAndStopAtTheGoal) {
       }
       masked += length;
     }
-    EXPECT_GE(masked, rule.Goal(kSize));
-    EXPECT_LE(masked, rule.Most(kSize));
+    EXPECT_GE(masked, BlockGoal(rule, kSize));
+    EXPECT_LE(masked, MostInBlocks(rule, kSize));
   }
 }
 
 TEST(BlockOrderTest, TheGoalIsTheSmallestNumberThatReachesTheFraction) {
-  BlockRule rule;
-  EXPECT_EQ(rule.Goal(512), 77);  // 76.8
-  EXPECT_EQ(rule.Goal(20), 3);    // exactly
-  EXPECT_EQ(rule.Goal(21), 4);
-  EXPECT_EQ(rule.Goal(4), 1);
-  EXPECT_EQ(rule.Most(512), 82);
-  rule.most = 80;
-  EXPECT_EQ(rule.Most(512), 80);
-  rule.fraction = 0.3;
-  EXPECT_EQ(rule.Goal(10), 3);
+  SamplingConfig rule;
+  EXPECT_EQ(BlockGoal(rule, 512), 77);  // 76.8
+  EXPECT_EQ(BlockGoal(rule, 20), 3);    // exactly
+  EXPECT_EQ(BlockGoal(rule, 21), 4);
+  EXPECT_EQ(BlockGoal(rule, 4), 1);
+  EXPECT_EQ(MostInBlocks(rule, 512), 82);
+  rule.num_predict = 80;
+  EXPECT_EQ(MostInBlocks(rule, 512), 80);
+  rule.mask_fraction = 0.3;
+  EXPECT_EQ(BlockGoal(rule, 10), 3);
 }
 
 // What the rule says of the next block, given those before it: every block that fits has the
 // probability of its length over those of all that fit.
-double ProbabilityOf(const BlockRule& rule, const std::vector<uint8_t>& taken, int64_t masked,
+double ProbabilityOf(const SamplingConfig& rule, const std::vector<uint8_t>& taken, int64_t masked,
                      const std::function<bool(const TokenBlock&)>& event) {
   double all = 0, of_event = 0;
   for (int64_t begin = 0; begin < kSize; ++begin) {
-    for (int64_t length = 1; length <= rule.max_span && begin + length <= kSize; ++length) {
-      if (masked + length > rule.most) break;
+    for (int64_t length = 1; length <= rule.block_max_span && begin + length <= kSize; ++length) {
+      if (masked + length > rule.num_predict) break;
       if (taken[begin + length - 1] != 0) break;
       double weight = 0;
-      if (length == 1) weight += 1 - rule.span_fraction;
-      if (length >= rule.min_span)
-        weight += rule.span_fraction / static_cast<double>(rule.max_span - rule.min_span + 1);
+      if (length == 1) weight += 1 - rule.block_span_prob;
+      if (length >= rule.block_min_span)
+        weight += rule.block_span_prob /
+                  static_cast<double>(rule.block_max_span - rule.block_min_span + 1);
       all += weight;
       if (event({begin, begin + length})) of_event += weight;
     }
@@ -83,7 +84,8 @@ double ProbabilityOf(const BlockRule& rule, const std::vector<uint8_t>& taken, i
 
 // Counts of an event less its probability given the past are a martingale, whose variance is the
 // sum of p (1 - p): five deviations are left once in 1.7 million.
-void ExpectFrequency(const BlockRule& rule, const std::function<bool(const TokenBlock&)>& event) {
+void ExpectFrequency(const SamplingConfig& rule,
+                     const std::function<bool(const TokenBlock&)>& event) {
   double excess = 0, variance = 0;
   for (uint64_t lane = 0; lane < 3000; ++lane) {
     std::vector<uint8_t> taken = PairOfSegments();
@@ -101,10 +103,10 @@ void ExpectFrequency(const BlockRule& rule, const std::function<bool(const Token
 }
 
 TEST(BlockOrderTest, LengthsAndPlacesAreAsOftenAsTheRuleSays) {
-  BlockRule other = {.span_fraction = 0.7, .max_span = 4};
-  other.most = 11;  // one above the goal
-  for (const BlockRule& rule : {BlockRule{}, other}) {
-    for (int64_t length = 1; length <= rule.max_span; ++length)
+  SamplingConfig other = {.block_span_prob = 0.7, .block_max_span = 4};
+  other.num_predict = 11;  // one above the goal
+  for (const SamplingConfig& rule : {SamplingConfig{}, other}) {
+    for (int64_t length = 1; length <= rule.block_max_span; ++length)
       ExpectFrequency(rule, [&](const TokenBlock& b) { return b.end - b.begin == length; });
     ExpectFrequency(rule, [](const TokenBlock& b) { return b.begin < 25; });
     ExpectFrequency(rule, [](const TokenBlock& b) { return b.begin % 7 == 3; });
@@ -113,13 +115,14 @@ TEST(BlockOrderTest, LengthsAndPlacesAreAsOftenAsTheRuleSays) {
 
 // Expected tokens, and tokens in spans, from `masked` tokens on until the goal, where there is room
 // for every draw.
-std::array<double, 2> ExpectedFrom(const BlockRule& rule, int64_t masked, int64_t goal) {
+std::array<double, 2> ExpectedFrom(const SamplingConfig& rule, int64_t masked, int64_t goal) {
   if (masked >= goal) return {0, 0};
   std::array<double, 2> expected = {0, 0};
-  for (int64_t length = 1; length <= rule.max_span; ++length) {
-    const double p =
-        length == 1 ? 1 - rule.span_fraction
-                    : rule.span_fraction / static_cast<double>(rule.max_span - rule.min_span + 1);
+  for (int64_t length = 1; length <= rule.block_max_span; ++length) {
+    const double p = length == 1
+                         ? 1 - rule.block_span_prob
+                         : rule.block_span_prob /
+                               static_cast<double>(rule.block_max_span - rule.block_min_span + 1);
     const std::array<double, 2> rest = ExpectedFrom(rule, masked + length, goal);
     const auto tokens = static_cast<double>(length);
     expected[0] += p * (tokens + rest[0]);
@@ -132,9 +135,9 @@ std::array<double, 2> ExpectedFrom(const BlockRule& rule, int64_t masked, int64_
 // tokens of which some ten are masked, less than 2 % of the draws hit another block or the end,
 // which shifts a mean by no more than that.
 TEST(BlockOrderTest, MostMaskedTokensLieInSpans) {
-  BlockRule rule = {.fraction = 0.0025};
+  SamplingConfig rule = {.mask_fraction = 0.0025};
   constexpr int64_t kGoal = 11, kTexts = 20000;
-  ASSERT_EQ(rule.Goal(4096), kGoal);
+  ASSERT_EQ(BlockGoal(rule, 4096), kGoal);
   std::array<double, 2> counted = {0, 0};
   for (uint64_t lane = 0; lane < kTexts; ++lane) {
     RandomStream random(8, RandomPurpose::kPairs, 0, lane);
@@ -159,7 +162,7 @@ TEST(BlockOrderTest, OneStreamGivesOneOrderAndLanesDiffer) {
 }
 
 TEST(BlockOrderTest, EveryTokenOfAShortTextCanBeMasked) {
-  BlockRule rule = {.fraction = 1, .span_fraction = 0.9, .most = 9};
+  SamplingConfig rule = {.num_predict = 9, .mask_fraction = 1, .block_span_prob = 0.9};
   RandomStream random(7, RandomPurpose::kPairs, 3, 1);
   const std::vector<TokenBlock> blocks = DrawBlocks(rule, std::vector<uint8_t>(9), random);
   EXPECT_EQ(std::accumulate(blocks.begin(), blocks.end(), int64_t{0},

@@ -57,12 +57,7 @@ class UnilmV2Test : public LanesTest {
       is_special[pos] = sample.is_functional[(pos + kSlots - 1) % kSlots];
     RandomStream random(sample.seed, RandomPurpose::kObjective, static_cast<uint64_t>(sample.step),
                         static_cast<uint64_t>(sample.lane));
-    return DrawBlocks({.fraction = sampling_.mask_fraction,
-                       .span_fraction = sampling_.block_span_prob,
-                       .min_span = sampling_.block_min_span,
-                       .max_span = sampling_.block_max_span,
-                       .most = sampling_.num_predict},
-                      is_special, random);
+    return DrawBlocks(sampling_, is_special, random);
   }
   // All slots that are no padding, where the layout of unilmv2.h has them.
   std::vector<PmlmSlot> Slots(const TextSample& sample) const {
