@@ -1,6 +1,5 @@
 #include "core/train/evaluation/causal_walk.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -91,14 +90,6 @@ BatchShape CausalWalk::Shape() const {
           .num_distances = num_slots() + model_.mem_len,
           .content_readout = !options_.two_streams,
           .next_positions = model_.paired_positions()};
-}
-
-int64_t CausalWalk::num_slots() const {
-  return options_.window_len > 0 ? options_.window_len : options_.target_len;
-}
-
-int64_t CausalWalk::ContextSlots(int64_t segment) const {
-  return std::min(num_slots() - options_.target_len, segment * options_.target_len);
 }
 
 absl::StatusOr<Batch> CausalWalk::MakeBatch(int64_t batch) const {

@@ -25,6 +25,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -72,8 +73,12 @@ class CausalWalk {
       : text_(&text), model_(model), options_(options), lanes_(lanes) {}
   absl::Status FillLane(int64_t b, int64_t segment, bool is_scored, Batch& batch) const;
   // Slots that are read in a segment, and how many of them precede the first that is scored.
-  int64_t num_slots() const;
-  int64_t ContextSlots(int64_t segment) const;
+  int64_t num_slots() const {
+    return options_.window_len > 0 ? options_.window_len : options_.target_len;
+  }
+  int64_t ContextSlots(int64_t segment) const {
+    return std::min(num_slots() - options_.target_len, segment * options_.target_len);
+  }
 
   const data::TextSource* text_;
   ModelConfig model_;

@@ -281,12 +281,6 @@ std::vector<NamedSum> Evaluator::sums() const {
   return total;
 }
 
-SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {
-  SplitLosses sum;
-  for (const SplitLosses& lane : lanes) sum.Add(lane);
-  return sum;
-}
-
 EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config) {
   const int64_t lanes = config.eval.batch_size;
   return {.lanes = lanes > 0 ? lanes : config.train.global_batch_size,

@@ -137,7 +137,11 @@ class Evaluator {
 };
 
 // The sum over all lanes in their order: the same additions however the lanes are shared out.
-SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes);
+inline SplitLosses SumOverLanes(const std::vector<SplitLosses>& lanes) {
+  SplitLosses sum;
+  for (const SplitLosses& lane : lanes) sum.Add(lane);
+  return sum;
+}
 
 // Held-out loss during training, on all ranks: what section [eval] asks for (README.md).
 EvaluatorOptions PeriodicEvaluatorOptions(const RunConfig& config);

@@ -1,6 +1,5 @@
 #include "core/train/evaluation/token_states.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -76,10 +75,6 @@ absl::StatusOr<std::unique_ptr<TokenEncoder>> TokenEncoder::Create(const RunConf
   return InvalidArgument("sequences of ", encoder->max_slots_, " tokens hold ",
                          encoder->num_special_, " special tokens and no text; allow at least ",
                          encoder->num_special_ + 1);
-}
-
-int64_t TokenEncoder::TokensOf(const std::vector<int32_t>& text) const {
-  return std::min(std::ssize(text), max_tokens());
 }
 
 BatchShape TokenEncoder::ShapeOf(int64_t slots) const {

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -60,7 +61,9 @@ class TokenEncoder {
                kernels::Backend& backend);
   BatchShape ShapeOf(int64_t slots) const;
   void FillLane(const std::vector<int32_t>& text, int64_t b, Batch& batch) const;
-  int64_t TokensOf(const std::vector<int32_t>& text) const;
+  int64_t TokensOf(const std::vector<int32_t>& text) const {
+    return std::min(std::ssize(text), max_tokens());
+  }
   absl::Status EncodeBatch(const std::vector<std::vector<int32_t>>& texts,
                            const std::vector<size_t>& chosen, InferenceNetwork& network,
                            TakeStates take) const;

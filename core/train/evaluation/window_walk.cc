@@ -4,10 +4,6 @@
 
 namespace anyorder {
 
-int64_t WarmupWindows(const ModelConfig& model, int64_t advance) {
-  return model.num_layers * ((model.mem_len + advance - 1) / advance);
-}
-
 absl::StatusOr<std::unique_ptr<WindowSampler>> WindowSampler::Create(const data::TextSource& text,
                                                                      const SamplingConfig& config,
                                                                      SampleKind kind, uint64_t seed,
@@ -30,11 +26,6 @@ std::pair<int64_t, int64_t> WindowSampler::PlaceOf(int64_t lane, int64_t batch) 
   const int64_t step = window % of_direction;
   const bool is_last = step == sampler_->steps_per_epoch();
   return {window / of_direction + (is_last ? directions_ : 0), is_last ? 0 : step};
-}
-
-absl::StatusOr<TextSample> WindowSampler::Sample(int64_t lane, int64_t batch) const {
-  const auto [of, step] = PlaceOf(lane, batch);
-  return sampler_->Sample(of, step);
 }
 
 void WindowSampler::KeepCounted(int64_t lane, int64_t batch, int64_t b, Batch& samples) const {

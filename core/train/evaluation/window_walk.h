@@ -45,7 +45,9 @@ class WindowLanes {
 
 // Windows through which what a state holds can reach a later one, over all layers; 0: no memory.
 // `advance`: tokens from one window to the next.
-int64_t WarmupWindows(const ModelConfig& model, int64_t advance);
+inline int64_t WarmupWindows(const ModelConfig& model, int64_t advance) {
+  return model.num_layers * ((model.mem_len + advance - 1) / advance);
+}
 
 // All of a text in each direction that the run reads: windows that follow one another, then, where
 // these leave tokens at the end, one that ends with the text. Or all labelled examples.
@@ -64,7 +66,10 @@ class WindowSampler : public data::Sampler {
   // consecutive text no target that a window before it has.
   void KeepCounted(int64_t lane, int64_t batch, int64_t b, Batch& samples) const;
 
-  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t batch) const override;
+  absl::StatusOr<TextSample> Sample(int64_t lane, int64_t batch) const override {
+    const auto [of, step] = PlaceOf(lane, batch);
+    return sampler_->Sample(of, step);
+  }
   bool IsBackward(int64_t lane) const override { return sampler_->IsBackward(lane); }
   int64_t steps_per_epoch() const override { return lanes_.num_batches(); }
   int64_t num_examples() const override { return sampler_->num_examples(); }

@@ -172,11 +172,6 @@ void Reporter::WriteTensorboard(int64_t step, const Scalars& scalars) {
   tensorboard_.reset();  // nothing can be read behind a record that was cut short
 }
 
-absl::Status Reporter::Record(const ledger::Event& event) {
-  if (ledger_fault_.ok()) ledger_fault_ = ledger_.Append(event);
-  return ledger_fault_;
-}
-
 absl::Status Reporter::Incident(ledger::Event event, const std::string& warning) {
   if (!warning.empty()) {
     progress_.Finish();

@@ -116,7 +116,10 @@ class Reporter {
            MetricsLog metrics, Ledger ledger);
   void ReportHeldOut(int64_t step, const HeldOutMetrics& held_out);
   void WriteTensorboard(int64_t step, const Scalars& scalars);
-  absl::Status Record(const ledger::Event& event);
+  absl::Status Record(const ledger::Event& event) {
+    if (ledger_fault_.ok()) ledger_fault_ = ledger_.Append(event);
+    return ledger_fault_;
+  }
   absl::Status RecordTrained();
   void DrawLoss();
 

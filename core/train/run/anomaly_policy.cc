@@ -96,11 +96,6 @@ void AnomalyPolicy::CountSkipped(Anomaly anomaly, bool is_finite) {
   if (last_ != Anomaly::kRolledBack) ++unplanned_in_a_row_;
 }
 
-absl::Status AnomalyPolicy::CheckProgress(int64_t step) const {
-  if (state_.skipped_in_a_row < config_.max_skipped_in_a_row) return absl::OkStatus();
-  return Diverged(step, ", as many as anomaly.max_skipped_in_a_row allows");
-}
-
 absl::Status AnomalyPolicy::CheckEnd(int64_t step) const {
   if (state_.skipped_in_a_row == 0 || last_ == Anomaly::kRolledBack) return absl::OkStatus();
   // One jump in the last step says nothing about the weights.

@@ -122,7 +122,10 @@ class AnomalyPolicy {
 
   // Aborted if so many steps in a row, the last of them `step`, were skipped that another one is no
   // use.
-  absl::Status CheckProgress(int64_t step) const;
+  absl::Status CheckProgress(int64_t step) const {
+    if (state_.skipped_in_a_row < config_.max_skipped_in_a_row) return absl::OkStatus();
+    return Diverged(step, ", as many as anomaly.max_skipped_in_a_row allows");
+  }
   // Aborted if the run cannot be called finished with step `step`, its last: because that was not
   // finite, or because it and the one before were skipped, unless a rollback held them back.
   absl::Status CheckEnd(int64_t step) const;

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/counted.h"
@@ -11,19 +10,11 @@
 
 namespace anyorder {
 
-bool LowerIsBetter(absl::string_view figure) {
-  return figure == "loss" || absl::StartsWith(figure, "loss_");
-}
-
 double FigureOf(const HeldOutMetrics& evaluation, absl::string_view name) {
   if (name == "loss") return evaluation.loss;
   for (const NamedMean& mean : evaluation.means)
     if (mean.name == name) return mean.value;
   return std::numeric_limits<double>::quiet_NaN();
-}
-
-void BestEvaluation::Restore(const BestEvaluationState& state) {
-  state_ = state.metric == metric_ ? state : BestEvaluationState();
 }
 
 void BestEvaluation::Add(int64_t step, const HeldOutMetrics& evaluation) {
@@ -55,13 +46,6 @@ absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& me
   };
   RETURN_IF_ERROR(MetricsStream(metrics_path).Read([] {}, take));
   return evaluations;
-}
-
-BestEvaluationState FindBest(const EvalConfig& config,
-                             const std::vector<EvaluatedStep>& evaluations) {
-  BestEvaluation best(config);
-  for (const EvaluatedStep& evaluation : evaluations) best.Add(evaluation.step, evaluation.figures);
-  return best.state();
 }
 
 }  // namespace anyorder

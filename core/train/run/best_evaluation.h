@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/string_view.h"
 
 #include "core/train/run/metrics.h"
@@ -17,7 +18,9 @@ namespace anyorder {
 
 // Whether a figure of this name is the better the lower it is: "loss" and every "loss_NAME". All
 // others (accuracies, F1, correlations) are the better the higher they are.
-bool LowerIsBetter(absl::string_view figure);
+inline bool LowerIsBetter(absl::string_view figure) {
+  return figure == "loss" || absl::StartsWith(figure, "loss_");
+}
 
 // The figure of that name, "loss" or one of `means`; NaN if the evaluation has none.
 double FigureOf(const HeldOutMetrics& evaluation, absl::string_view name);
@@ -38,7 +41,9 @@ class BestEvaluation {
       : metric_(config.metric), patience_(config.patience) {}
 
   // Where a resumed run goes on. Evaluations by another metric are forgotten.
-  void Restore(const BestEvaluationState& state);
+  void Restore(const BestEvaluationState& state) {
+    state_ = state.metric == metric_ ? state : BestEvaluationState();
+  }
   // The evaluation after step `step`. One without a finite value is no improvement.
   void Add(int64_t step, const HeldOutMetrics& evaluation);
 
@@ -64,7 +69,11 @@ struct EvaluatedStep {
 absl::StatusOr<std::vector<EvaluatedStep>> ReadEvaluations(const std::string& metrics_path);
 
 // The best of them by eval.metric.
-BestEvaluationState FindBest(const EvalConfig& config,
-                             const std::vector<EvaluatedStep>& evaluations);
+inline BestEvaluationState FindBest(const EvalConfig& config,
+                                    const std::vector<EvaluatedStep>& evaluations) {
+  BestEvaluation best(config);
+  for (const EvaluatedStep& evaluation : evaluations) best.Add(evaluation.step, evaluation.figures);
+  return best.state();
+}
 
 }  // namespace anyorder

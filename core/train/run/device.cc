@@ -30,10 +30,6 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
   return options;
 }
 
-std::string DeviceName(const kernels::Backend& backend) {
-  return backend.is_host_memory() ? "cpu" : backend.name();
-}
-
 double DevicePeakFlops(absl::string_view device, DType dtype) {
   struct Peak {
     const char* words;  // of the name; of several that fit the first counts

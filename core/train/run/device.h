@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -10,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-#include "core/base/tensor.h"
+#include "core/base/dtype.h"
 #include "core/train/run/run_config.h"
 #include "dist/communicator.h"
 #include "kernels/backend.h"
@@ -27,7 +26,9 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
                                            dist::Communicator& communicator);
 
 // "cpu", or a GPU's name and chip: runs on equal ones have equal bits.
-std::string DeviceName(const kernels::Backend& backend);
+inline std::string DeviceName(const kernels::Backend& backend) {
+  return backend.is_host_memory() ? "cpu" : backend.name();
+}
 
 // What a device does at most, in FLOP/s of dense matrix products of `dtype`, by the name that
 // DeviceName has for it; 0 if this program does not know it, as for every CPU.

@@ -101,10 +101,6 @@ int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters) {
   return size;
 }
 
-BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint) {
-  return {checkpoint.directory(), checkpoint.run_id(), checkpoint.step(), checkpoint.generation()};
-}
-
 absl::StatusOr<ckpt::Checkpoint> OpenBase(const BaseCheckpoint& base, const std::string& init_from,
                                           FileSystem* fs) {
   std::string found;
@@ -139,11 +135,6 @@ TransferPlan PlanOfPart(const TransferPlan& whole, const ParameterLayout& networ
     }
   }
   return plan;
-}
-
-WeightReader WeightReader::OfTrained(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
-  const bool is_average = choice == WeightChoice::kAverage && HasAverage(checkpoint);
-  return WeightReader(checkpoint, is_average ? kAverageTensor : kMasterTensor);
 }
 
 absl::StatusOr<WeightReader> WeightReader::Open(const ckpt::Checkpoint& checkpoint,

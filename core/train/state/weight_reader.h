@@ -46,7 +46,9 @@ absl::StatusOr<std::vector<ParameterInfo>> ReadSavedParameters(const ckpt::Check
 int64_t VocabSizeOf(const std::vector<ParameterInfo>& parameters);
 
 // What names the checkpoint.
-BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint);
+inline BaseCheckpoint BaseOf(const ckpt::Checkpoint& checkpoint) {
+  return {checkpoint.directory(), checkpoint.run_id(), checkpoint.step(), checkpoint.generation()};
+}
 // The checkpoint that adapters were trained beside: the one that `base` names, at `init_from`,
 // which may have been moved, or where it was. FailedPrecondition with what to do if neither is it.
 absl::StatusOr<ckpt::Checkpoint> OpenBase(const BaseCheckpoint& base, const std::string& init_from,
@@ -66,7 +68,10 @@ class WeightReader {
                                            FileSystem* fs = FileSystem::Posix());
 
   // What is saved alone: with adapters, these and all else that is trained; without parameters().
-  static WeightReader OfTrained(const ckpt::Checkpoint& checkpoint, WeightChoice choice);
+  static WeightReader OfTrained(const ckpt::Checkpoint& checkpoint, WeightChoice choice) {
+    const bool is_average = choice == WeightChoice::kAverage && HasAverage(checkpoint);
+    return WeightReader(checkpoint, is_average ? kAverageTensor : kMasterTensor);
+  }
 
   // The parameters of the whole network, in its order.
   const std::vector<ParameterInfo>& parameters() const { return parameters_; }
