@@ -27,11 +27,6 @@ struct NodeReport {
   std::vector<RankReport> ranks;  // of this node, since the start
 };
 
-// The newest of what all nodes of a start have told.
-struct RunHealth {
-  std::vector<NodeReport> nodes;  // those that have reported, in any order
-};
-
 // One line a rank.
 std::string SerializeNodeReport(const NodeReport& report);
 // DataLoss for a text that is none.

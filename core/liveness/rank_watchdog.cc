@@ -46,7 +46,7 @@ RankWatchdog::RankWatchdog(const WatchLimits& limits, int num_ranks, std::vector
   for (size_t i = 0; i < nodes.size(); ++i) nodes_[i].name = std::move(nodes[i]);
 }
 
-Verdict RankWatchdog::Judge(const RunHealth& newest, absl::Time now) {
+Verdict RankWatchdog::Judge(const std::vector<NodeReport>& newest, absl::Time now) {
   Verdict verdict;
   if (has_ended_) return verdict;
   const absl::Duration step = Step(now - last_look_);
@@ -55,7 +55,7 @@ Verdict RankWatchdog::Judge(const RunHealth& newest, absl::Time now) {
     for (Node& node : nodes_) node.silent += step;
   }
   last_look_ = now;
-  for (const NodeReport& report : newest.nodes) Take(report);
+  for (const NodeReport& report : newest) Take(report);
   JudgeFiles(verdict);
   JudgeNodes(verdict);
   JudgeArrival(verdict);
@@ -113,10 +113,6 @@ bool RankWatchdog::IsExcused() const {
 bool RankWatchdog::has_silent_service() const {
   return std::any_of(nodes_.begin(), nodes_.end(),
                      [this](const Node& node) { return node.silent >= limits_.service_limit; });
-}
-
-void RankWatchdog::End(Verdict& verdict, const std::string& why) {
-  if (verdict.end.empty()) verdict.end = why;
 }
 
 void RankWatchdog::JudgeFiles(Verdict& verdict) {

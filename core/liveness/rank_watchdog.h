@@ -33,8 +33,9 @@ class RankWatchdog {
   // `nodes`: their names, by number; one or more.
   RankWatchdog(const WatchLimits& limits, int num_ranks, std::vector<std::string> nodes);
 
-  // Call it several times a second from the start of the ranks on. `now`: MonotonicNow().
-  Verdict Judge(const RunHealth& newest, absl::Time now);
+  // Call it several times a second from the start of the ranks on. `newest`: what the nodes have
+  // told last, those that have reported, in any order. `now`: MonotonicNow().
+  Verdict Judge(const std::vector<NodeReport>& newest, absl::Time now);
 
   // The newest step that a rank has done; 0: none since the start. From the first one on ranks obey
   // a request to stop.
@@ -78,7 +79,9 @@ class RankWatchdog {
   void JudgePhases(bool is_hanging, Verdict& verdict);
   std::string WhyMissing(const Rank& rank, int64_t number) const;
   bool IsExcused() const;  // by a file system that stalls
-  static void End(Verdict& verdict, const std::string& why);
+  static void End(Verdict& verdict, const std::string& why) {
+    if (verdict.end.empty()) verdict.end = why;
+  }
 
   const WatchLimits limits_;
   std::vector<Rank> ranks_;

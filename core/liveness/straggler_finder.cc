@@ -47,8 +47,6 @@ double Median(const std::vector<RankPace>& paces, Part part) {
   return Median(std::move(values));
 }
 
-double OwnMs(const RankPace& pace) { return pace.own_ms(); }
-
 // The newest report of step `step` or before.
 template <typename Reports>
 auto NewestUntil(const Reports& reports, int64_t step) {
@@ -68,8 +66,6 @@ auto WindowBefore(const Reports& reports, const RankTimes& end) {
 }
 
 }  // namespace
-
-StragglerFinder::StragglerFinder(double ratio, int num_ranks) : ratio_(ratio), ranks_(num_ranks) {}
 
 void StragglerFinder::Take(const RankState& state) {
   if (state.rank < 0 || state.rank >= static_cast<int>(ranks_.size())) return;
@@ -163,7 +159,7 @@ std::vector<RankPace> StragglerFinder::Paces() const {
     paces.back().is_straggler = ranks_[i].is_straggler;
   }
   if (paces.empty()) return paces;
-  const double median = Median(paces, OwnMs);
+  const double median = Median(paces, [](const RankPace& pace) { return pace.own_ms(); });
   for (RankPace& pace : paces)
     if (median > 0) pace.ratio = pace.own_ms() / median;
   return paces;

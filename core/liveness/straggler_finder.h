@@ -51,7 +51,7 @@ class StragglerFinder {
   static constexpr absl::Duration kLeastExcess = absl::Milliseconds(5);
 
   // `ratio` > 1, or 0: nobody is named.
-  StragglerFinder(double ratio, int num_ranks);
+  StragglerFinder(double ratio, int num_ranks) : ratio_(ratio), ranks_(num_ranks) {}
 
   // In any order; a rank's reports that are older than its newest are left out. Of a rank that was
   // started again, what the process before has told is forgotten.

@@ -217,7 +217,7 @@ class Watchdog {
     const absl::Time now = MonotonicNow();
     if (now - looked_ < kJudgePeriod) return is_over_;
     looked_ = now;
-    const liveness::RunHealth newest = health_.Newest();
+    const std::vector<liveness::NodeReport> newest = health_.Newest();
     const liveness::Verdict verdict = judge_.Judge(newest, now);
     for (const std::string& report : verdict.reports) LogWarning(report);
     for (const std::string& warning : pace_.Take(newest)) LogWarning(warning);

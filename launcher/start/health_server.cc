@@ -95,10 +95,10 @@ HealthServer::~HealthServer() {
   ::unlink(ckpt::LauncherEndpointPath(options_.run_dir, options_.attempt).c_str());
 }
 
-liveness::RunHealth HealthServer::Newest() const {
+std::vector<liveness::NodeReport> HealthServer::Newest() const {
   const MutexLock lock(&mutex_);
-  liveness::RunHealth health;
-  for (const auto& [node, report] : newest_) health.nodes.push_back(report);
+  std::vector<liveness::NodeReport> health;
+  for (const auto& [node, report] : newest_) health.push_back(report);
   return health;
 }
 

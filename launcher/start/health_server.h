@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -51,7 +52,7 @@ class HealthServer {
   HealthServer& operator=(const HealthServer&) = delete;
 
   // The newest report of each node.
-  liveness::RunHealth Newest() const;
+  std::vector<liveness::NodeReport> Newest() const;
   // Whether the services of `num_nodes` nodes listen. They do when they have finished what the
   // start before left: ranks must not choose a checkpoint earlier.
   bool AreServing(size_t num_nodes) const;

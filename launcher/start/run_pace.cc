@@ -79,9 +79,9 @@ class PrometheusWriter {
   std::string text_;
 };
 
-int64_t NumRunning(const liveness::RunHealth& health) {
+int64_t NumRunning(const std::vector<liveness::NodeReport>& health) {
   int64_t running = 0;
-  for (const liveness::NodeReport& node : health.nodes)
+  for (const liveness::NodeReport& node : health)
     for (const liveness::RankReport& rank : node.ranks)
       running += rank.is_connected && !rank.state.has_ended ? 1 : 0;
   return running;
@@ -133,9 +133,9 @@ void AddCounter(const char* name, const char* help, const Ranks& ranks, auto val
     out.Add(static_cast<double>(value(*state)), LabelsOf(rank, state->host));
 }
 
-void AddCounters(const liveness::RunHealth& health, PrometheusWriter& out) {
+void AddCounters(const std::vector<liveness::NodeReport>& health, PrometheusWriter& out) {
   Ranks ranks;
-  for (const liveness::NodeReport& node : health.nodes)
+  for (const liveness::NodeReport& node : health)
     for (const liveness::RankReport& rank : node.ranks) ranks[rank.state.rank] = &rank.state;
   struct Part {
     const char *name, *help;
@@ -171,7 +171,7 @@ void AddRanks(const RunFacts& facts, PrometheusWriter& out) {
     out.Add(pace.is_straggler ? 1 : 0, LabelsOf(pace.rank, pace.node));
   out.Begin("anyorder_file_system_stalled_seconds", "gauge",
             "For how long a node's file call in the run directory has waited.");
-  for (const liveness::NodeReport& node : facts.health.nodes)
+  for (const liveness::NodeReport& node : facts.health)
     out.Add(absl::ToDoubleSeconds(node.file_wait), {{"node", node.host}});
 }
 
@@ -228,7 +228,7 @@ struct PaceRecorder::State {
   bool is_urgent ABSL_GUARDED_BY(mutex) = false;
   bool has_ended ABSL_GUARDED_BY(mutex) = false;  // the thread
   liveness::StragglerFinder finder ABSL_GUARDED_BY(mutex);
-  liveness::RunHealth newest ABSL_GUARDED_BY(mutex);
+  std::vector<liveness::NodeReport> newest ABSL_GUARDED_BY(mutex);
   std::vector<ledger::Straggler> stragglers ABSL_GUARDED_BY(mutex);
 };
 
@@ -255,11 +255,11 @@ void PaceRecorder::End(bool writes_last) {
                           absl::FormatDuration(state_->options.end_limit)));
 }
 
-std::vector<std::string> PaceRecorder::Take(const liveness::RunHealth& newest) {
+std::vector<std::string> PaceRecorder::Take(const std::vector<liveness::NodeReport>& newest) {
   State& state = *state_;
   const MutexLock lock(&state.mutex);
   state.newest = newest;
-  for (const liveness::NodeReport& node : newest.nodes)
+  for (const liveness::NodeReport& node : newest)
     for (const liveness::RankReport& rank : node.ranks) state.finder.Take(rank.state);
   std::vector<std::string> warnings;
   for (const liveness::StragglerNotice& notice : state.finder.Judge()) {

@@ -54,7 +54,7 @@ struct RunFacts {
   std::optional<StepMetrics> last;  // line of the metrics
   std::optional<int64_t> committed_step;
   absl::Time committed = absl::UnixEpoch();  // at that time
-  liveness::RunHealth health;
+  std::vector<liveness::NodeReport> health;  // the newest of each node that has reported
   std::vector<liveness::RankPace> paces;
 };
 
@@ -83,7 +83,7 @@ class PaceRecorder {
 
   // Call it several times a second. Never touches a file. The warnings to be given: a rank is
   // named, or no longer; each once, and of a start whose ranks take turns only the first ones.
-  std::vector<std::string> Take(const liveness::RunHealth& newest);
+  std::vector<std::string> Take(const std::vector<liveness::NodeReport>& newest);
 
   // Writes the files a last time: the start is over. Take nothing afterwards.
   void Finish() { End(/*writes_last=*/true); }

@@ -22,7 +22,7 @@ class RankWatchdogTest : public ::testing::Test {
  protected:
   RankWatchdogTest() {
     for (int node = 0; node < 2; ++node) {
-      NodeReport& report = health_.nodes.emplace_back();
+      NodeReport& report = health_.emplace_back();
       report.node = node;
       report.host = names_[node];
       report.now = absl::UnixEpoch() + absl::Hours(node);  // clocks have nothing to do with another
@@ -40,7 +40,7 @@ class RankWatchdogTest : public ::testing::Test {
   }
 
   RankState& rank(int i) { return report_of(i).state; }
-  RankReport& report_of(int i) { return health_.nodes[i / 2].ranks[i % 2]; }
+  RankReport& report_of(int i) { return health_[i / 2].ranks[i % 2]; }
   void Enter(int i, int64_t number) {
     rank(i).number = number;
     rank(i).collective = "AllGather";
@@ -51,7 +51,7 @@ class RankWatchdogTest : public ::testing::Test {
   void Pass(absl::Duration duration) {
     for (absl::Duration t; t < duration; t += kTick) {
       now_ += kTick;
-      for (NodeReport& node : health_.nodes) {
+      for (NodeReport& node : health_) {
         if (silent_nodes_.count(node.node) > 0) continue;
         node.now += kTick;
         for (RankReport& rank : node.ranks)
@@ -67,7 +67,7 @@ class RankWatchdogTest : public ::testing::Test {
   // While the file system of node 1 has not answered for `begin` and longer, until `end`.
   void PassStalled(absl::Duration begin, absl::Duration end) {
     for (absl::Duration stall = begin; stall < end; stall += absl::Seconds(1)) {
-      health_.nodes[1].file_wait = stall;
+      health_[1].file_wait = stall;
       Pass(absl::Seconds(1));
     }
   }
@@ -80,7 +80,7 @@ class RankWatchdogTest : public ::testing::Test {
   static constexpr absl::Duration kTick = absl::Milliseconds(250);
   const std::vector<std::string> names_ = {"node1", "node2"};
   RankWatchdog watchdog_{WatchLimits(), 4, names_};
-  RunHealth health_;
+  std::vector<NodeReport> health_;
   std::set<int> stopped_, silent_nodes_;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(100);
   std::vector<std::string> reports_, ends_;
@@ -189,7 +189,7 @@ TEST_F(RankWatchdogTest, OwnStandstillIsNobodysSilence) {
   Pass(absl::Seconds(20));
   for (int hour = 0; hour < 5; ++hour) {  // a machine that is suspended again and again
     now_ += absl::Hours(1);
-    for (NodeReport& node : health_.nodes) node.now += absl::Hours(1);
+    for (NodeReport& node : health_) node.now += absl::Hours(1);
     silent_nodes_ = {};
     Pass(kTick);
   }
@@ -203,7 +203,7 @@ TEST_F(RankWatchdogTest, AStalledFileSystemIsReportedAndEndsNobody) {
   PassStalled(absl::ZeroDuration(), absl::Seconds(290));
   EXPECT_THAT(reports_, ElementsAre(AllOf(HasSubstr("file system stalls on node2"),
                                           HasSubstr("not ended before 5m"))));
-  health_.nodes[1].file_wait = absl::ZeroDuration();
+  health_[1].file_wait = absl::ZeroDuration();
   PassWithoutEnd(absl::Seconds(1));
   EXPECT_THAT(reports_.back(), HasSubstr("answers again on node2, after 4m"));
   Pass(absl::Seconds(50));
@@ -230,7 +230,7 @@ class StartOfRanksTest : public RankWatchdogTest {
 };
 
 TEST_F(StartOfRanksTest, RanksThatDoNotComeEndIt) {
-  health_.nodes[1].ranks.clear();
+  health_[1].ranks.clear();
   for (int minute = 0; minute < 9; ++minute) {
     Pass(absl::Minutes(1));
     for (int i = 0; i < 2; ++i) ++rank(i).progress;
@@ -242,7 +242,7 @@ TEST_F(StartOfRanksTest, RanksThatDoNotComeEndIt) {
 
 TEST_F(StartOfRanksTest, ServicesThatDoNotComeEndIt) {
   silent_nodes_ = {0, 1};
-  health_.nodes.clear();
+  health_.clear();
   PassWithoutEnd(absl::Minutes(9));
   Pass(absl::Minutes(2));
   EXPECT_THAT(ends_, ElementsAre(HasSubstr("nothing heard from the checkpoint service on node1")));
@@ -279,8 +279,8 @@ TEST_F(RankWatchdogTest, ALongStepOfATrainedRankIsOnlyReported) {
 
 TEST_F(RankWatchdogTest, ThousandSilentRanksMakeAShortLine) {
   RankWatchdog watchdog(WatchLimits(), 1024, names_);
-  RunHealth health;
-  NodeReport& node = health.nodes.emplace_back();
+  std::vector<NodeReport> health;
+  NodeReport& node = health.emplace_back();
   node.ranks.resize(1024);
   for (int i = 0; i < 1024; ++i) {
     RankReport& rank = node.ranks[i];

@@ -137,8 +137,8 @@ class HealthServerTest : public ::testing::Test {
   static liveness::NodeReport Await(const HealthServer& server,
                                     const std::function<bool(const liveness::NodeReport&)>& is_so) {
     while (true) {
-      const liveness::RunHealth health = server.Newest();
-      if (!health.nodes.empty() && is_so(health.nodes[0])) return health.nodes[0];
+      const std::vector<liveness::NodeReport> health = server.Newest();
+      if (!health.empty() && is_so(health[0])) return health[0];
       absl::SleepFor(absl::Milliseconds(2));
     }
   }
@@ -277,7 +277,7 @@ TEST_F(HealthServerTest, WhoDoesNotKnowTheTokenIsNotHeard) {
   report.node = 1;
   stranger.Send({"run", 3, ckpt::Report{SerializeNodeReport(report)}}, soon).IgnoreError();
   EXPECT_TRUE(absl::IsUnavailable(stranger.Receive(soon).status()));
-  EXPECT_TRUE(server->Newest().nodes.empty());
+  EXPECT_TRUE(server->Newest().empty());
   EXPECT_THAT(::testing::internal::GetCapturedStderr(),
               HasSubstr("does not know this start's token"));
 }

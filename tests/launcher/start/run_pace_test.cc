@@ -88,7 +88,7 @@ class PaceRecorderTest : public ::testing::Test {
  protected:
   PaceRecorderTest() {
     for (int node = 0; node < 2; ++node) {
-      liveness::NodeReport& report = health_.nodes.emplace_back();
+      liveness::NodeReport& report = health_.emplace_back();
       report.node = node;
       report.host = absl::StrCat("n", node);
       report.file_wait = absl::Seconds(12 * node);
@@ -106,7 +106,7 @@ class PaceRecorderTest : public ::testing::Test {
   std::vector<std::string> Run(PaceRecorder& recorder, int steps, int slow_ms) {
     std::vector<std::string> said;
     for (int step = 0; step < steps; ++step) {
-      for (liveness::NodeReport& node : health_.nodes) {
+      for (liveness::NodeReport& node : health_) {
         for (liveness::RankReport& rank : node.ranks) {
           ++rank.state.ticks;
           liveness::RankTimes& times = rank.state.times;
@@ -123,7 +123,7 @@ class PaceRecorderTest : public ::testing::Test {
 
   const TemporaryDirectory directory_;
   const std::string run_dir_ = directory_.path();
-  liveness::RunHealth health_;
+  std::vector<liveness::NodeReport> health_;
 };
 
 TEST_F(PaceRecorderTest, NamesAStragglerInItsFilesAndForTheLedger) {
@@ -171,9 +171,9 @@ TEST_F(PaceRecorderTest, WritesAgainAndAgain) {
   for (const char* step : {"20", "30"})  // what is no checkpoint is none that is committed
     std::filesystem::create_directories(run_dir_ + "/checkpoints/step-0000000" + step);
   std::ofstream(run_dir_ + "/checkpoints/step-000000020/" + ckpt::kManifestName) << "{}";
-  for (liveness::NodeReport& node : health_.nodes)
+  for (liveness::NodeReport& node : health_)
     for (liveness::RankReport& rank : node.ranks) rank.is_connected = true;
-  health_.nodes[0].ranks[1].state.has_ended = true;
+  health_[0].ranks[1].state.has_ended = true;
   PaceRecorderOptions options = Options();
   options.interval = absl::Milliseconds(5);
   PaceRecorder recorder(options);
