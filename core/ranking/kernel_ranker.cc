@@ -94,11 +94,6 @@ double PairwiseHingeLoss(const KernelRanker& ranker, const std::vector<DocumentP
   return loss / count;
 }
 
-double MeanHingeLoss(const KernelRanker& ranker, const std::vector<RankingQuery>& queries,
-                     const std::vector<int64_t>& chosen) {
-  return MeanLoss(ranker, PairsOf(queries, chosen));
-}
-
 absl::StatusOr<TrainedRanker> TrainRanker(const std::vector<RankingQuery>& queries,
                                           const std::vector<int64_t>& learning,
                                           const std::vector<int64_t>& validation,
@@ -142,8 +137,7 @@ std::vector<std::vector<int64_t>> DealFolds(int64_t num_queries, int64_t folds, 
   std::vector<int64_t> order(static_cast<size_t>(num_queries));
   std::iota(order.begin(), order.end(), int64_t{0});
   RandomStream random(seed, RandomPurpose::kExamples, kFoldsStep, 0);
-  for (size_t i = 0; i + 1 < order.size(); ++i)
-    std::swap(order[i], order[i + random.Below64(order.size() - i)]);
+  DrawFirst(num_queries - 1, random, order.begin(), order.end());
   std::vector<std::vector<int64_t>> dealt(static_cast<size_t>(folds));
   for (size_t i = 0; i < order.size(); ++i) dealt[i % dealt.size()].push_back(order[i]);
   for (std::vector<int64_t>& fold : dealt) std::sort(fold.begin(), fold.end());

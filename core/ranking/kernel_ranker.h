@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/ranking/kernel_pooling.h"
@@ -39,11 +38,6 @@ using DocumentPair = std::pair<const KernelFeatures*, const KernelFeatures*>;
 double PairwiseHingeLoss(const KernelRanker& ranker, const std::vector<DocumentPair>& pairs,
                          RankerGradient* gradient);
 
-// The mean over those queries of `chosen` that have documents of different grades of the mean over
-// their pairs, all of them. NaN if there is no such query.
-double MeanHingeLoss(const KernelRanker& ranker, const std::vector<RankingQuery>& queries,
-                     const std::vector<int64_t>& chosen);
-
 struct RankerOptions {
   int64_t max_steps = 20000;
   int64_t batch_pairs = 64;
@@ -57,7 +51,8 @@ struct TrainedRanker {
   KernelRanker ranker;  // of the evaluation with the smallest loss
   int64_t step = 0;     // that one
   int64_t num_steps = 0;
-  double validation_loss = 0;  // its MeanHingeLoss over the validation queries
+  // The mean of its PairwiseHingeLoss over those validation queries that have pairs.
+  double validation_loss = 0;
 };
 
 // Begins with zeros. Each pair of a step's batch is of a query of `learning` that is drawn among
