@@ -7,7 +7,6 @@
 #pragma once
 
 #include <sstream>
-#include <string>
 
 #include "absl/base/optimization.h"
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "core/base/check.h"
-#include "core/base/fields.h"
 #include "core/base/philox.h"
 #include "core/base/status.h"
 

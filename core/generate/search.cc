@@ -1,7 +1,5 @@
 #include "core/generate/search.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 
 #include "core/base/fields.h"

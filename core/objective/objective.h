@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/config/model_config.h"

@@ -1,6 +1,5 @@
 #include "core/train/health/nonfinite_finder.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
