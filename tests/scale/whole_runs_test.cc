@@ -28,15 +28,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
-#include "ckpt/service.h"
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/run/stop_signal.h"
-#include "core/train/trainer.h"
-#include "dist/start_guard.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/scale/file_calls.h"
+#include "tests/scale/pretended_nodes.h"
 #include "tests/testing/temporary_directory.h"
 #include "tests/testing/thread_communicator.h"
 #include "tests/testing/weightless_backend.h"
@@ -47,8 +45,6 @@ namespace {
 namespace fs = std::filesystem;
 using testing::FileCall;
 using testing::FileCallCounts;
-
-constexpr int kRanksOfNode = 8;
 
 // Rows of the table.
 enum Part : int {
@@ -175,64 +171,25 @@ class WholeRunsTest : public ::testing::Test {
     }
   }
 
-  ckpt::ServiceOptions ServiceOf(int node, int nodes) const {
-    ckpt::ServiceOptions options = {.run_dir = run_dir_,
-                                    .socket_path = SocketOf(node),
-                                    .run_id = "test",
-                                    .attempt = attempt_,
-                                    .node = node,
-                                    .num_nodes = nodes};
-    options.lease_lifetime = absl::Hours(1);  // renewals depend on time
-    return options;
-  }
-  std::string SocketOf(int node) const {
-    return absl::StrCat(root_, "/sockets/", node, ".", attempt_);
-  }
-
-  // What anyorder-train does behind MPI.
-  absl::StatusOr<std::unique_ptr<Trainer>> MakeTrainer(dist::Communicator& communicator,
-                                                       std::function<void()> before_step,
-                                                       RunConfig& config) {
-    TrainerOptions options = {.run_dir = run_dir_,
-                              .run_id = "test",
-                              .attempt = attempt_,
-                              .node = communicator.rank() / kRanksOfNode,
-                              .num_nodes = communicator.world_size() / kRanksOfNode};
-    options.service_socket = SocketOf(options.node);
-    options.make_backend = [&](const kernels::BackendOptions&) {
-      return std::make_unique<MarkedBackend>(before_step);
-    };
-    absl::StatusOr<RunConfig> loaded = LoadRunConfig(RunDirectory(run_dir_).config, {});
-    if (const absl::Status all = communicator.AllAgree(loaded.status()); !all.ok()) return all;
-    config = *std::move(loaded);
-    const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
-    options.local_ranks = dist::CountRanksOfNodes(node_of_rank)[options.node];
-    communicator.set_nodes(dist::RankGroups(node_of_rank));
-    options.first_step_patience = absl::InfiniteDuration();
-    return Trainer::Create(config, options, communicator, nullptr);
-  }
-
   Start CountStart(int ranks, bool stops) {
     Start counted;
     ++attempt_;
     InstallStopSignals();  // and forget the last one
     testing::CountFileCalls(shared_);
-    std::vector<std::unique_ptr<ckpt::Service>> services;
-    std::vector<std::thread> serving;
-    for (int node = 0; node < ranks / kRanksOfNode; ++node) {
-      services.push_back(ckpt::Service::Start(ServiceOf(node, ranks / kRanksOfNode)).value());
-      serving.emplace_back([service = services.back().get()] { EXPECT_TRUE(service->Run().ok()); });
-    }
+    auto nodes =
+        std::make_unique<testing::PretendedNodes>(run_dir_, root_ + "/sockets", attempt_, ranks);
     Take(/*is_service_start=*/true, /*is_running=*/false, counted.files);
     testing::Traffic traffic;
     counted.sent_before_steps.resize(ranks);
     const auto run = [&](dist::Communicator& communicator) {
       const int rank = communicator.rank();
-      RunConfig config;
-      const auto before_step = [&] {
-        counted.sent_before_steps[rank].push_back(SentBy(rank, traffic));
+      const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(run_dir_).config, {});
+      ASSERT_TRUE(communicator.AllAgree(config.status()).ok()) << config.status();
+      const auto make_backend = [&] {
+        return std::make_unique<MarkedBackend>(
+            [&] { counted.sent_before_steps[rank].push_back(SentBy(rank, traffic)); });
       };
-      const auto trainer = MakeTrainer(communicator, before_step, config);
+      const auto trainer = nodes->MakeTrainer(*config, communicator, make_backend);
       ASSERT_TRUE(trainer.ok()) << trainer.status();
       communicator.Barrier();
       if (rank == 0) Take(false, /*is_running=*/false, counted.files);
@@ -246,9 +203,7 @@ class WholeRunsTest : public ::testing::Test {
       EXPECT_EQ(*end, stops ? TrainEnd::kStopped : TrainEnd::kFinished);
     };
     testing::RunThreadRanks(ranks, run, {.traffic = &traffic});
-    for (const auto& service : services) service->RequestStop();
-    for (std::thread& thread : serving) thread.join();
-    services.clear();
+    nodes.reset();
     Take(false, /*is_running=*/true, counted.files);
     return counted;
   }
@@ -272,7 +227,7 @@ void Print(int ranks, const Table& table) {
 
 // Of all ranks and nodes together.
 void CheckLimits(int ranks, const Table& table) {
-  const int nodes = ranks / kRanksOfNode;
+  const int nodes = ranks / testing::kRanksOfNode;
   const int rounds = std::bit_width(static_cast<unsigned>(ranks)) - 1;
   const auto expect_at_most = [&](Part part, int64_t limit) {
     EXPECT_LE(table[part].total(), limit) << kPartNames[part];

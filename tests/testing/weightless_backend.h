@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <vector>
 
 #include "core/base/check.h"
 #include "tests/testing/forwarding_backend.h"
@@ -18,10 +19,20 @@ class WeightlessBackend : public ForwardingBackend {
   WeightlessBackend() : ForwardingBackend(kernels::MakeReferenceBackend()) {}
 
   absl::StatusOr<std::unique_ptr<kernels::Buffer>> Allocate(int64_t bytes) override {
+    device_bytes_.push_back(bytes);
+    return std::make_unique<Addresses>(bytes);
+  }
+  absl::StatusOr<std::unique_ptr<kernels::Buffer>> AllocateStaging(int64_t bytes) override {
+    host_bytes_.push_back(bytes);
     return std::make_unique<Addresses>(bytes);
   }
   void CopyToDevice(const void*, void*, int64_t, StreamView) override {}
+  void CopyFromStaging(const void*, void*, int64_t, StreamView) override {}
   void CopyToHost(const void*, void*, int64_t, StreamView) override {}
+
+  // What was allocated, freed or not, in that order.
+  const std::vector<int64_t>& device_bytes() const { return device_bytes_; }
+  const std::vector<int64_t>& host_bytes() const { return host_bytes_; }
 
  private:
   // Pages that nobody touches take no memory.
@@ -32,6 +43,8 @@ class WeightlessBackend : public ForwardingBackend {
           data_(::mmap(nullptr, MappedBytes(), PROT_READ | PROT_WRITE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
       ANYORDER_CHECK(data_ != MAP_FAILED) << bytes << " bytes of addresses";
+      // What the host writes of staging memory all the same is a few small pages.
+      ::madvise(data_, MappedBytes(), MADV_NOHUGEPAGE);
     }
     ~Addresses() override { ::munmap(data_, MappedBytes()); }
     void* data() const override { return data_; }
@@ -46,6 +59,8 @@ class WeightlessBackend : public ForwardingBackend {
   };
 
   void Enqueue(const kernels::Operation&, StreamView) override {}
+
+  std::vector<int64_t> device_bytes_, host_bytes_;
 };
 
 }  // namespace anyorder::testing
