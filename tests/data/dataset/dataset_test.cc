@@ -123,20 +123,6 @@ TEST_F(DatasetTest, DamagedSecondChunkIsNamedAndTheFirstStaysReadable) {
   ExpectDataLoss(dataset->ReadTokens(32767, 32769, tokens.data()), "'tokens' chunk 1");
 }
 
-TEST_F(DatasetTest, IndexSaysWhereHdf5SaysThatArraysLie) {
-  const ShardIndex shards = Shards();
-  ASSERT_EQ(shards.num_shards(), 4u);
-  for (const uint64_t shard : {0, 3}) {
-    const ShardRecord record = shards.Read(shard).value();
-    const Hdf5Reader reader(Path(ShardFileName(static_cast<int64_t>(shard))));
-    for (size_t i = 0; i < kNumShardArrays; ++i) {
-      const std::string name = kShardArrayNames[i];
-      EXPECT_EQ(record.arrays[i], reader.Locate(name).offset) << shard << " " << name;
-      EXPECT_EQ(record.checksums[i], reader.Locate("checksums/" + name).offset) << name;
-    }
-  }
-}
-
 // Every byte of a shard is guarded by its metadata's digest or by a chunk's checksum, every byte of
 // other files by their digest. A step of 1 passes, too, in a minute.
 TEST_F(DatasetTest, FlippedBitAnywhereIsFoundWithoutReadingWholeShards) {

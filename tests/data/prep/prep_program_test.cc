@@ -339,16 +339,6 @@ TEST_F(PrepProgramTest, OutputThatHoldsSomethingIsLeftAlone) {
   EXPECT_EQ(RunPrepProgram(Arguments(input, input)).exit_status, 64) << "a file as --output";
 }
 
-TEST_F(PrepProgramTest, ReplacedBytesAreCountedInTheJsonSummary) {
-  const std::string input = Store("a.txt", "a good\xFF document of several words\n");
-  const ProgramResult result = Done(RunPrepProgram(
-      Arguments(input, output_, {"--invalid-utf8", "replace", "--json", "--quiet"})));
-  const auto summary = nlohmann::json::parse(result.out);
-  EXPECT_EQ(summary["counts"]["invalid_utf8_replaced"], 1);
-  EXPECT_EQ(summary["num_documents"], 1);
-  EXPECT_EQ(result.error, "");
-}
-
 TEST_F(PrepProgramTest, AHundredMegabyteLineNeedsLessMemoryThanItsLength) {
   constexpr int64_t kLineBytes = 100'000'000;
   // Mostly spaces, which cleaning removes, so that the test spends its time on reading. Written in

@@ -252,15 +252,5 @@ TEST_F(PrepTest, DuplicatesAreFoundAcrossFilesAndTheFirstStays) {
   EXPECT_EQ(ReadStream(Output("dup")).tokens, ReadStream(Output("expected.txt")).tokens);
 }
 
-TEST_F(PrepTest, UncasedTextDiffersAndTheSettingIsRecorded) {
-  options_.declared.letter_case = LetterCase::kUncased;
-  ASSERT_TRUE(Prepare("upper.txt", "AN BE EL").ok());
-  options_.declared.letter_case = LetterCase::kCased;
-  ASSERT_TRUE(Prepare("lower.txt", "an be el").ok());
-  EXPECT_EQ(ReadStream(Output("upper.txt")).tokens, ReadStream(Output("lower.txt")).tokens);
-  EXPECT_EQ(ReadDatasetIndex(Output("upper.txt"))->settings.at("case"), "uncased");
-  EXPECT_EQ(ReadDatasetIndex(Output("lower.txt"))->settings.at("case"), "cased");
-}
-
 }  // namespace
 }  // namespace anyorder::data

@@ -103,6 +103,7 @@ TEST_F(RepairTest, OnlyUnitsWhoseBytesChangedAreEncodedAgain) {
     const auto summary = Finish(options);
     EXPECT_EQ(summary["num_units"], test.num_units);
     EXPECT_EQ(summary["units_encoded"], test.units_encoded);
+    EXPECT_EQ(summary["counts"]["invalid_utf8_replaced"], test.options.empty() ? 0 : 1);
     EXPECT_THAT(summary["said"].get<std::string>(),
                 HasSubstr(absl::StrCat(test.num_units - test.units_encoded, " of ", test.num_units,
                                        " units are kept\n")));

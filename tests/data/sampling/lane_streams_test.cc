@@ -136,8 +136,8 @@ SegmentPair PlainDraw(const std::vector<uint8_t>& flags, int64_t begin, int64_t 
   return pair;
 }
 
-LaneText Whole(const MemoryText& text, bool backward = false) {
-  return {text, LaneStream{.begin = 0, .length = text.num_tokens(), .backward = backward}};
+LaneText Whole(const MemoryText& text) {
+  return {text, LaneStream{.begin = 0, .length = text.num_tokens(), .backward = false}};
 }
 
 TEST(PairSamplerTest, AgreesWithTheProcedureTokenByToken) {
@@ -158,21 +158,6 @@ TEST(PairSamplerTest, AgreesWithTheProcedureTokenByToken) {
         ASSERT_EQ(pair.b_follows_a, plain.b_follows_a);
       }
     }
-  }
-}
-
-TEST(PairSamplerTest, BackwardLaneDoesWhatAForwardLaneDoesOnReversedText) {
-  const MemoryText text = MemoryText::Random(900, 12, 11);
-  const MemoryText reversed = text.Reversed();
-  for (int draw = 0; draw < 300; ++draw) {
-    RandomStream backward_random(6, RandomPurpose::kPairs, draw, 0);
-    RandomStream forward_random(6, RandomPurpose::kPairs, draw, 0);
-    const auto backward = DrawSegmentPair(Whole(text, true), draw, 125, backward_random);
-    const auto forward = DrawSegmentPair(Whole(reversed), draw, 125, forward_random);
-    ASSERT_TRUE(backward.ok() && forward.ok());
-    ASSERT_EQ(backward->a_end, forward->a_end);
-    ASSERT_EQ(backward->b_begin, forward->b_begin);
-    ASSERT_EQ(backward->b_end, forward->b_end);
   }
 }
 
