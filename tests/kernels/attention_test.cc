@@ -108,13 +108,7 @@ TEST(AttentionTest, PositionsAtTheEndsOfTheirType) {
 TEST(AttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 60; ++seed) {
     ExpectAgreesInBoth(RandomCase(seed), seed);
-    if (::testing::Test::HasFailure()) return;
-  }
-}
-
-TEST(AttentionTest, RandomArraysOfSharedKeys) {
-  for (uint64_t seed = 100; seed < 120; ++seed) {
-    ExpectAgreesInBoth(RandomSharedCase(seed), seed);
+    if (seed < 20) ExpectAgreesInBoth(RandomSharedCase(100 + seed), 100 + seed);
     if (::testing::Test::HasFailure()) return;
   }
 }

@@ -98,13 +98,7 @@ TEST(GeneralAttentionTest, PositionsAtTheEndsOfTheirType) {
 TEST(GeneralAttentionTest, RandomArrays) {
   for (uint64_t seed = 0; seed < 16; ++seed) {
     ExpectAgreesInBoth(RandomCase(seed), seed);
-    if (::testing::Test::HasFailure()) return;
-  }
-}
-
-TEST(GeneralAttentionTest, RandomArraysOfSharedKeys) {
-  for (uint64_t seed = 100; seed < 104; ++seed) {
-    ExpectAgreesInBoth(RandomSharedCase(seed), seed);
+    if (seed < 4) ExpectAgreesInBoth(RandomSharedCase(100 + seed), 100 + seed);
     if (::testing::Test::HasFailure()) return;
   }
 }
