@@ -170,38 +170,5 @@ TEST_F(ForwardTest, UnusedQuerySlotsChangeNothing) {
   for (const double gradient : result.gradients) ASSERT_TRUE(std::isfinite(gradient));
 }
 
-// A lane that reads backwards is the forward model on the flipped text, with memory on the right.
-TEST_F(ForwardTest, BackwardLaneEqualsForwardModelOnFlippedText) {
-  Prepare({12}, {true}, 5);
-  const ModelRunner::Result backward = Run();
-
-  Batch flipped = *batch_;
-  BatchShape& shape = flipped.shape;
-  const int64_t size = shape.content_rows;
-  shape.min_distance = -(shape.min_distance + shape.num_distances - 1);
-  flipped.direction = {0};
-  const auto mirrored = [size](int32_t position) {
-    return static_cast<int32_t>(size - 1 - position);
-  };
-  for (int64_t row = 0; row < shape.num_rows(); ++row) {
-    const int64_t from = row < size ? size - 1 - row : row;
-    flipped.row_pos[row] = mirrored(batch_->row_pos[from]);
-    flipped.row_lim[row] = batch_->row_lim[from];
-    flipped.row_seg[row] = batch_->row_seg[from];
-    if (row < size) flipped.tokens[row] = batch_->tokens[from];
-  }
-  for (int64_t key = 0; key < shape.num_keys(); ++key) {
-    const bool memory = key < shape.memory_rows;
-    const int64_t from = memory ? key : 2 * shape.memory_rows + size - 1 - key;
-    flipped.key_pos[key] = mirrored(batch_->key_pos[from]);
-    flipped.key_key[key] = batch_->key_key[from];
-    flipped.key_seg[key] = batch_->key_seg[from];
-    flipped.key_doc[key] = batch_->key_doc[from];
-  }
-  ModelRunner forward(model_, kSmallVocab, shape);
-  const ModelRunner::Result result = forward.Run(flipped, weights_, memory_, false);
-  EXPECT_NEAR(result.step.loss_sum, backward.step.loss_sum, kForwardBound * backward.step.loss_sum);
-}
-
 }  // namespace
 }  // namespace anyorder::testing

@@ -15,45 +15,31 @@ ModelConfig TwoLayers() {
 }
 
 // The rule of thumb, six times the parameters that are multiplied with, for each token, and the
-// attention; these parameters are counted in the layout.
+// attention; these parameters are counted in the layout, with Llama's gates and groups of heads.
 TEST(TrainingFlopsTest, IsSixTimesTheParametersAToken) {
-  ModelConfig model = TwoLayers();
-  model.positions = Positions::kLearned;
+  ModelConfig learned = TwoLayers();
+  learned.positions = Positions::kLearned;
+  const ModelConfig llama =
+      testing::With(TwoLayers(),
+                    "positions = rope, segments = none, num_kv_heads = 2, gated_ffn = true, "
+                    "tie_embeddings = false");
   const BatchShape shape{
       .batch_size = 3, .content_rows = 16, .targets = 16, .content_readout = true};
-  int64_t multiplied = model.model_dim * kFewWords;
-  const ParameterLayout layout(model, kFewWords);
-  for (const ParameterInfo& info : layout.parameters()) {
-    const bool is_matrix = info.shape.rank() >= 2 && info.shape.num_elements() >= 32 * 32;
-    if (is_matrix && info.name.find(".layer.") != std::string::npos)
-      multiplied += info.shape.num_elements();
+  for (const ModelConfig& model : {learned, llama}) {
+    int64_t multiplied = model.tie_embeddings ? model.model_dim * kFewWords : 0;
+    const ParameterLayout layout(model, kFewWords);
+    for (const ParameterInfo& info : layout.parameters()) {
+      const bool is_matrix = info.shape.rank() >= 2 && info.shape.num_elements() >= 32 * 16;
+      if (is_matrix && info.name.find("_embedding.") == std::string::npos)
+        multiplied += info.shape.num_elements();
+    }
+    if (model.tie_embeddings) {
+      EXPECT_EQ(multiplied, 2 * (4 * 32 * 32 + 2 * 32 * 64) + 32 * kFewWords);
+    }
+    const int64_t attention = 2 * 2 * 16 * 32;  // layers, products, keys, dims
+    EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
+              static_cast<double>(6 * 3 * 16 * (multiplied + attention)));
   }
-  EXPECT_EQ(multiplied, 2 * (4 * 32 * 32 + 2 * 32 * 64) + 32 * kFewWords);
-  const int64_t tokens = 3 * 16;
-  const int64_t attention = 2 * 2 * 16 * 32;  // layers, products, keys, dims
-  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
-            static_cast<double>(6 * tokens * (multiplied + attention)));
-}
-
-// Every product of Llama's layers is one with a matrix of the layout.
-TEST(TrainingFlopsTest, CountsGatesAndGroupsOfHeads) {
-  ModelConfig model = TwoLayers();
-  testing::SetKeys(
-      "positions = rope, segments = none, num_kv_heads = 2, gated_ffn = true, tie_embeddings = "
-      "false",
-      model);
-  const BatchShape shape{
-      .batch_size = 3, .content_rows = 16, .targets = 16, .content_readout = true};
-  int64_t multiplied = 0;
-  const ParameterLayout layout(model, kFewWords);
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (info.shape.rank() >= 2 && info.shape.num_elements() > 32 &&
-        info.name != "transformer.word_embedding.weight")
-      multiplied += info.shape.num_elements();
-  }
-  const int64_t attention = 2 * 2 * 16 * 32;
-  EXPECT_EQ(TrainingFlops(model, shape, kFewWords),
-            static_cast<double>(6 * 3 * 16 * (multiplied + attention)));
 }
 
 // Two streams of which the last layer computes one, memory, few targets; and windows.

@@ -125,24 +125,6 @@ TEST(ParameterLayoutTest, NextSentenceHeadComesAfterAllThatIsThereWithoutIt) {
   EXPECT_TRUE(std::equal(initial_without.begin(), initial_without.end(), initial.begin()));
 }
 
-// The released optimizer excludes LayerNorm and dense biases, but explicitly includes r_*_bias.
-TEST(ParameterLayoutTest, EverythingDecaysButLayerNormAndDenseBiases) {
-  const ParameterLayout layout({}, kVocab);
-  std::set<std::string> exempt;
-  for (const ParameterInfo& info : layout.parameters()) {
-    if (!info.decays) exempt.insert(info.name);
-  }
-  std::set<std::string> expected = {"lm_loss.bias"};
-  for (int layer = 0; layer < 12; ++layer) {
-    const std::string prefix = "transformer.layer." + std::to_string(layer) + ".";
-    for (const char* const name :
-         {"rel_attn.layer_norm.weight", "rel_attn.layer_norm.bias", "ff.layer_norm.weight",
-          "ff.layer_norm.bias", "ff.layer_1.bias", "ff.layer_2.bias"})
-      expected.insert(prefix + name);
-  }
-  EXPECT_EQ(exempt, expected);
-}
-
 // A mean of n draws with deviation s lies within 5 s / sqrt(n) but for one seed in 1.7 million; a
 // variance of normals within 5 s^2 sqrt(2 / n).
 TEST(InitializeParametersTest, WeightsAreNormalBiasesZeroAndGainsOne) {
