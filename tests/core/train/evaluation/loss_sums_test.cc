@@ -60,14 +60,6 @@ TEST(LossSumsTest, SampleWithoutTargetsCountsForNothing) {
   EXPECT_TRUE(std::isnan(empty.mean()));
 }
 
-TEST(LossSumsTest, WeightsAreTakenIntoTheMean) {
-  LossSums sums;
-  sums.AddTarget(2, 1);
-  sums.AddTarget(1, 4);
-  EXPECT_EQ(sums.targets, 2);
-  EXPECT_DOUBLE_EQ(sums.mean(), 2);
-}
-
 // A lane without divisor (an example without label) is in no mean of the whole, whatever its
 // targets cost.
 TEST(LossSumsTest, LaneWithoutDivisorIsInNoMean) {

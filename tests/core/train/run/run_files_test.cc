@@ -1,4 +1,5 @@
-// The files of a run directory: ledger, metrics, TensorBoard records, loss curve.
+// The files of a run directory: ledger, metrics, loss curve. tests/launcher/check_run.py reads the
+// records for TensorBoard.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -6,7 +7,6 @@
 
 #include <cmath>
 #include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -15,10 +15,8 @@
 
 #include "absl/strings/str_split.h"
 
-#include "core/base/crc32c.h"
 #include "core/train/logging/loss_plot.h"
 #include "core/train/logging/reporter.h"
-#include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
 #include "tests/data/dataset/dataset_files.h"
@@ -398,32 +396,6 @@ TEST_F(RunFilesTest, AnEvaluationIsPutIntoTheLineThatLacksIt) {
   EXPECT_THAT(after.substr(added), HasSubstr("\"eval_task_accuracy\":0.75"));
   after.erase(added, after.find('}', added) - added);
   EXPECT_EQ(after, before);
-}
-
-TEST_F(RunFilesTest, TensorboardFramesCarryMaskedChecksums) {
-  const std::string record = TfRecord("hello");
-  ASSERT_EQ(record.size(), 8u + 4 + 5 + 4);
-  uint64_t length = 0;
-  std::memcpy(&length, record.data(), 8);
-  EXPECT_EQ(length, 5u);
-  EXPECT_EQ(record.substr(12, 5), "hello");
-  // The mask undone, as a reader does it.
-  uint32_t masked = 0;
-  std::memcpy(&masked, record.data() + 17, 4);
-  const uint32_t rotated = masked - 0xa282ead8u;
-  EXPECT_EQ(rotated >> 17 | rotated << 15, Crc32c("hello", 5));
-}
-
-TEST_F(RunFilesTest, TensorboardFileBeginsWithItsVersion) {
-  auto writer = TensorboardWriter::Create(Path("tb"), 1, 1).value();
-  ASSERT_TRUE(writer.Write(3, {{"train/loss", 2.5}}).ok());
-  const std::string text = data::ReadFile(fs::directory_iterator(Path("tb"))->path().string());
-  EXPECT_NE(text.find("brain.Event:2"), std::string::npos);
-  float value = 0;
-  const size_t tag = text.find("train/loss");
-  ASSERT_NE(tag, std::string::npos);
-  std::memcpy(&value, text.data() + tag + 10 + 1, 4);  // tag, then key 0x15
-  EXPECT_EQ(value, 2.5f);
 }
 
 TEST(LossCurveTest, CurvesStayInsideTheFrameAndSkipWhatIsNoNumber) {

@@ -158,17 +158,5 @@ TEST(DecaySegmentsTest, EveryParameterHasItsDecayAndItsRateOnAnyNumberOfRanks) {
   }
 }
 
-TEST(DecaySegmentsTest, CoverAllParametersInOrder) {
-  const ParameterLayout layout(SmallXlnet(), kSmallVocab);
-  int64_t at = 0;
-  for (const dist::DecaySegment& segment : DecaySegmentsOf(layout, {})) {
-    EXPECT_EQ(segment.begin, at);
-    EXPECT_LT(segment.begin, segment.end);
-    EXPECT_EQ(segment.rate, 1);
-    at = segment.end;
-  }
-  EXPECT_EQ(at, layout.num_elements());
-}
-
 }  // namespace
 }  // namespace anyorder
