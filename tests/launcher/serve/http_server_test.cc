@@ -59,14 +59,26 @@ class Client {
   }
 
  private:
-  const UniqueFd fd_;
+  UniqueFd fd_;
 };
+
+constexpr size_t kLong = 16 << 20;  // more than the sockets' buffers hold
 
 class HttpServerTest : public ::testing::Test {
  protected:
   void Start(HttpOptions options = {}) {
     options.address = {"127.0.0.1", 0};
     server_ = HttpServer::Start(options, service_.facts(), queue_).value();
+  }
+  // A client that has asked a server for an answer of `kLong` bytes.
+  Client AskMuch(HttpOptions options) {
+    options.guard.max_body_bytes = 2 * kLong;
+    Start(options);
+    Client client = Connect();
+    // A prompt of one word, which is the answer, too.
+    client.Post("/v1/completions",
+                absl::StrCat(R"({"prompt": ")", std::string(kLong, 'w'), R"("})"));
+    return client;
   }
   Client Connect() const { return Client(server_->address().port); }
   std::string Health() const {
@@ -205,50 +217,32 @@ TEST_F(HttpServerTest, HeadsAndBodiesThatAreTooLongOrTooSlowAreRefused) {
   }
 }
 
-// A prompt of one word, which is the answer, too.
-std::string LongPrompt(size_t bytes) {
-  return absl::StrCat(R"({"prompt": ")", std::string(bytes, 'w'), R"("})");
-}
-
 TEST_F(HttpServerTest, StopCutsClientsThatDoNotTakeTheirAnswers) {
-  const std::string body = LongPrompt(16 << 20);  // more than the sockets' buffers hold
-  Start({.guard = {.max_body_bytes = 32 << 20},
-         .stop_time = absl::Milliseconds(10),
-         .connection = kPatient});
-  const Client stuck = Connect();
-  stuck.Post("/v1/completions", body);
+  const Client stuck = AskMuch({.stop_time = absl::Milliseconds(10), .connection = kPatient});
   std::string begin(1, ' ');
   ASSERT_EQ(stuck.ReadSome(begin), 1);  // its answer is being written
   server_->Stop();
-  EXPECT_LT(stuck.Read().size(), body.size());
+  EXPECT_LT(stuck.Read().size(), kLong);
 }
 
 TEST_F(HttpServerTest, StopWaitsForClientsThatTakeTheirAnswers) {
-  const std::string body = LongPrompt(16 << 20);
-  Start({.guard = {.max_body_bytes = 32 << 20},
-         .stop_time = absl::InfiniteDuration(),
-         .connection = kPatient});
-  const Client slow = Connect();
-  slow.Post("/v1/completions", body);
+  const Client slow = AskMuch({.stop_time = absl::InfiniteDuration(), .connection = kPatient});
   std::string begin(1, ' ');
   ASSERT_EQ(slow.ReadSome(begin), 1);
   std::thread stopper([this] { server_->Stop(); });
-  EXPECT_GT(slow.Read().size(), body.size() - 20);
+  EXPECT_GT(slow.Read().size(), kLong);
   stopper.join();
 }
 
 TEST_F(HttpServerTest, AClientThatTakesALittleNowAndThenIsLeftInTheEnd) {
-  const std::string body = LongPrompt(16 << 20);
   ConnectionLimits limits = kPatient;
   limits.write_time = absl::Milliseconds(100);
-  Start({.guard = {.max_body_bytes = 32 << 20}, .connection = limits});
-  const Client slow = Connect();
-  slow.Post("/v1/completions", body);
+  const Client slow = AskMuch({.connection = limits});
   size_t taken = 0;
   std::string some(4096, ' ');
   for (ssize_t bytes = 0; (bytes = slow.ReadSome(some)) > 0; absl::SleepFor(absl::Milliseconds(1)))
     taken += static_cast<size_t>(bytes);
-  EXPECT_LT(taken, body.size());
+  EXPECT_LT(taken, kLong);
 }
 
 }  // namespace

@@ -71,12 +71,23 @@ TEST(ParseOpenAiTest, NoMessageOffersWhatIsRefused) {
   }
 }
 
+struct Fault {
+  const char* body;
+  const char* key;
+  const char* words;
+};
+
+template <typename Parse>
+void ExpectFaults(Parse parse, const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults) {
+    const auto request = parse(fault.body);
+    ASSERT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
+    EXPECT_EQ(FaultyKey(request.status()), fault.key) << fault.body;
+    EXPECT_THAT(request.status(), Says(fault.words)) << fault.body;
+  }
+}
+
 TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
-  struct Fault {
-    const char* body;
-    const char* key;
-    const char* words;
-  };
   const std::vector<Fault> faults = {
       {"[]", "", "the body is an object"},
       {"{}", "prompt", "is missing"},
@@ -113,12 +124,7 @@ TEST(ParseOpenAiTest, WhatCannotBeHonouredIsRefused) {
       {R"({"prompt": "a", "stream_options": {"x": 1}})", "stream_options", "'x' is not known"},
       {R"({"prompt": "a", "max_token": 1})", "max_token", "did you mean 'max_tokens'?"},
   };
-  for (const Fault& fault : faults) {
-    const auto request = ParseBody(fault.body);
-    ASSERT_EQ(request.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
-    EXPECT_EQ(FaultyKey(request.status()), fault.key) << fault.body;
-    EXPECT_THAT(request.status(), Says(fault.words)) << fault.body;
-  }
+  ExpectFaults(ParseBody, faults);
   const auto other = ParseBody(R"({"prompt": "a", "model": "gpt-4"})");
   EXPECT_EQ(other.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(other.status().message(), "'model' is 'gpt-4' but this server has 'fake'");
@@ -187,30 +193,21 @@ TEST(ParseOpenAiTest, AConversationIsRendered) {
   EXPECT_EQ(asked.max_tokens, 7);
   EXPECT_EQ(asked.samples, 2);
   EXPECT_EQ(asked.stop, (std::vector<std::string>{"x", "<|im_end|>"}));
-  struct Fault {
-    const char* body;
-    const char* key;
-    const char* words;
-  };
-  for (const Fault& fault : std::vector<Fault>{
-           {"[]", "", "{\"messages\": ...}"},
-           {"{}", "messages", "must be a list of messages"},
-           {R"({"messages": [{"role": "user"}]})", "content", "is missing"},
-           {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "content",
-            "has a part that is no"},
-           {R"({"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]})", "tool_calls",
-            "is not supported"},
-           {R"({"messages": [{"role": "user", "content": ""}], "max_tokens": 0})", "max_tokens",
-            "in [1, 100]"},
-           {R"({"messages": [{"role": "user", "content": ""}], "logprobs": true})", "logprobs",
-            "/v1/completions has it"},
-           {R"({"messages": [{"role": "user", "content": ""}], "prompt": "a"})", "prompt",
-            "is not known"}}) {
-    const auto refused = ParseChat(fault.body);
-    ASSERT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument) << fault.body;
-    EXPECT_EQ(FaultyKey(refused.status()), fault.key) << fault.body;
-    EXPECT_THAT(refused.status(), Says(fault.words)) << fault.body;
-  }
+  const std::vector<Fault> faults = {
+      {"[]", "", "{\"messages\": ...}"},
+      {"{}", "messages", "must be a list of messages"},
+      {R"({"messages": [{"role": "user"}]})", "content", "is missing"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})", "content",
+       "has a part that is no"},
+      {R"({"messages": [{"role": "user", "content": "", "tool_calls": [{}]}]})", "tool_calls",
+       "is not supported"},
+      {R"({"messages": [{"role": "user", "content": ""}], "max_tokens": 0})", "max_tokens",
+       "in [1, 100]"},
+      {R"({"messages": [{"role": "user", "content": ""}], "logprobs": true})", "logprobs",
+       "/v1/completions has it"},
+      {R"({"messages": [{"role": "user", "content": ""}], "prompt": "a"})", "prompt",
+       "is not known"}};
+  ExpectFaults(ParseChat, faults);
 }
 
 struct CutText {

@@ -137,21 +137,6 @@ TEST(RequestQueueTest, AFullQueueRefusesAllOfASubmission) {
   EXPECT_EQ(TextOf(*last), " last");
 }
 
-TEST(RequestQueueTest, WhatWaitedTooLongOrForNobodyIsNotComputed) {
-  BusyQueue<> busy;
-  const auto late = SubmitOne(busy.queue, Completes("late"), MonotonicNow() - absl::Seconds(1));
-  const auto left = SubmitOne(busy.queue, Completes("left"));
-  left->GiveUp();
-  const auto last = SubmitOne(busy.queue, Completes("last"));
-  busy.Allow();
-  EXPECT_EQ(TextOf(*busy.running), " running");
-  EXPECT_EQ(AnswerOf(*late).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
-  EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
-  EXPECT_EQ(TextOf(*last), " last");
-  EXPECT_THAT(busy.service.calls, ElementsAre(1, 1));
-}
-
 TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
   BusyQueue<> busy({.max_waiting = 2, .max_batch = 1});
   const auto left = SubmitOne(busy.queue, Completes("left"));
@@ -162,6 +147,7 @@ TEST(RequestQueueTest, WhatNobodyWaitsForTakesNoPlace) {
   // Before anything else is computed.
   EXPECT_EQ(busy.queue.num_waiting(), 0);
   EXPECT_EQ(TextOf(*left), "nobody waited for the answer");
+  EXPECT_EQ(AnswerOf(*late).status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(TextOf(*late), "the request waited for longer than it may");
   EXPECT_EQ(TextOf(*both), TextOf(*late));
   const auto gone =
