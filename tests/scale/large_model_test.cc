@@ -220,7 +220,7 @@ void ExpectTable(const std::vector<Row>& table, const Device& device) {
   EXPECT_TRUE(of_device == device.device_bytes().end() && of_host == device.host_bytes().end());
 }
 
-// What a rank has sent within its node and to others when each microbatch began.
+// What a rank has sent within its node and to other nodes before each microbatch's loss.
 using SentPerMicrobatch = std::vector<std::array<testing::Sent, 2>>;
 
 std::array<testing::Sent, 2> SentBy(int rank, const testing::Traffic& traffic) {
@@ -265,9 +265,9 @@ std::vector<SentPerMicrobatch> Train(const Job& job) {
   return sent;
 }
 
-// Of a round in all, by the formulas of dist/README.md: a node sends a sum of its leaves once, and
-// the layers' weights come twice, but for the two that are still there where it turns. Messages are
-// those of a staged transport, whose pieces are 16 MiB through the number of blocks.
+// From one microbatch's loss to the next one's, by the formulas of dist/README.md: a node sends the
+// sum of its leaves once, and the layers' weights come twice, but for the two that are still there
+// at each turn. A staged transport cuts blocks into pieces of 16 MiB divided by their number.
 void ExpectRound(const Job& job, const std::vector<SentPerMicrobatch>& sent, int step) {
   const double ranks = job.ranks, nodes = job.nodes, log_ranks = std::log2(ranks);
   const double gathers = 2 * job.config.model.num_layers - 4;
@@ -275,9 +275,9 @@ void ExpectRound(const Job& job, const std::vector<SentPerMicrobatch>& sent, int
   int64_t buckets = 0;
   for (size_t i = 0; i < job.windows.size(); ++i)
     buckets += (job.WindowSize(i) + job.bucket - 1) / job.bucket;
-  // Before each, all agree on its size.
+  // Before each, all agree on its size: with `near` peers in the node, on average.
   const double exchanges = nodes > 1 ? 2 * buckets : buckets;
-  const double near = nodes > 1 ? 17.0 / 8 : log_ranks;  // of log_ranks peers within the node
+  const double near = nodes > 1 ? 7.0 / 8 + 6.0 / 8 + 4.0 / 8 : log_ranks;
   const double pieces = gathers * 2 * job.layer / (16 << 20), peers = kRanksOfNode - 1;
   const double messages[] = {
       2 * peers * buckets + near * exchanges +
@@ -317,7 +317,8 @@ TEST(LargeModelTest, EightBillionParametersTakeWhatIsPromised) {
   for (const auto& [ranks, promised] : {std::pair{8, 56e9}, {64, 14e9}}) {
     const Job job{"llada-8b.toml", 126'464, ranks, ""};
     double bytes = 0;
-    for (const Row& row : TableOf(job, 0)) bytes += row.is_on_host ? 0.0 : double(row.bytes);
+    for (const Row& row : TableOf(job, 0))
+      bytes += row.is_on_host ? 0 : static_cast<double>(row.bytes);
     EXPECT_NEAR(bytes, promised, 0.5e9);
     const double need = ComputeMemoryNeed(job.config, job.vocabulary, ranks).on_device();
     EXPECT_GE(bytes, need);
