@@ -53,12 +53,14 @@ class Backend {
   // Set-up. Memory is zeroed, 64-byte aligned and touched, so that the first step does not pay for
   // it.
   virtual absl::StatusOr<std::unique_ptr<Buffer>> Allocate(int64_t bytes) = 0;
+  // What memory is for that is allocated from now on, in a few words that outlive the backend:
+  // errors and counts of it say so.
+  void set_purpose(const char* purpose) { purpose_ = purpose; }
+  const char* purpose() const { return purpose_; }
   // Set-up, too. Memory that operations of these sizes on the main stream take for themselves, so
   // that it is not found missing in a step, where nobody could be told: that ends the program with
   // one line and kExitIo. The largest of all calls is kept. ResourceExhausted.
   virtual absl::Status Reserve(const OperationSizes&) { return absl::OkStatus(); }
-  // Gives back what Reserve took, for a smaller network.
-  virtual void ReleaseReserved() {}
 
   // Whether this device's memory is the host's. Where it is not, all that arguments point to, ids,
   // rows, visibility and weights of rows too, is this device's memory or AllocateStaging's, and the
@@ -74,8 +76,13 @@ class Backend {
   // What tells this device from the others of the machine, the same in every process
   // ("GPU-6a2f..."); "": the host.
   virtual std::string device_id() const { return ""; }
-  // Of the device's own memory, by all of its users; 0: it is the host's.
-  virtual int64_t TakenDeviceBytes() const { return 0; }
+  // Of the device's own memory; 0: it is the host's.
+  struct DeviceBytes {
+    int64_t total = 0;
+    int64_t taken = 0;              // by all of its users
+    int64_t library_workspace = 0;  // of Reserve's: what the library of matrix products asks for
+  };
+  virtual DeviceBytes device_bytes() const { return {}; }
   // For copies and messages beside the computation (device_queue.h). The defaults know one queue
   // and hold for every backend.
   virtual absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose);
@@ -191,6 +198,9 @@ class Backend {
   // What a backend does with every operation: the arguments are checked (CheckArguments), and the
   // work is in `stream` when this returns.
   virtual void Enqueue(const Operation& operation, StreamView stream) = 0;
+
+ private:
+  const char* purpose_ = "memory";
 };
 
 class Buffer {

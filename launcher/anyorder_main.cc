@@ -32,7 +32,8 @@ Subcommand DeclareSeeds(CLI::App&), DeclareSubmit(CLI::App&), DeclareDoctor(CLI:
     DeclareChat(CLI::App&), DeclareServe(CLI::App&), DeclareImport(CLI::App&),
     DeclareShow(CLI::App&), DeclareTune(CLI::App&), DeclareConfig(CLI::App&),
     DeclareCompletion(CLI::App&), DeclareManPages(CLI::App&), DeclareCleanNode(CLI::App&),
-    DeclareNodeProcess(CLI::App&), DeclareLaunch(CLI::App&, const BatchSystem&);
+    DeclareNodeProcess(CLI::App&), DeclarePlan(CLI::App&),
+    DeclareLaunch(CLI::App&, const BatchSystem&);
 
 // The commit that the program was built from, as `git describe --always --dirty` names it;
 // "unknown" outside a clone (commit.cc.in).
@@ -44,12 +45,12 @@ Subcommand DeclareLaunchOfSlurm(CLI::App& front) { return DeclareLaunch(front, k
 
 // In the order of --help.
 constexpr Subcommand (*kSubcommands[])(CLI::App&) = {
-    DeclareLaunchOfSlurm, DeclareSeeds,      DeclareSubmit,     DeclareDoctor,   DeclareStatus,
-    DeclareReport,        DeclareInspect,    DeclareExport,     DeclareEval,     DeclarePredict,
-    DeclareScore,         DeclareLikelihood, DeclareEmbed,      DeclareRank,     DeclareGenerate,
-    DeclareFill,          DeclareChat,       DeclareServe,      DeclareImport,   DeclareShow,
-    DeclareTune,          DeclareConfig,     DeclareCompletion, DeclareManPages, DeclareCleanNode,
-    DeclareNodeProcess,
+    DeclarePlan,      DeclareLaunchOfSlurm, DeclareSeeds,      DeclareSubmit,     DeclareDoctor,
+    DeclareStatus,    DeclareReport,        DeclareInspect,    DeclareExport,     DeclareEval,
+    DeclarePredict,   DeclareScore,         DeclareLikelihood, DeclareEmbed,      DeclareRank,
+    DeclareGenerate,  DeclareFill,          DeclareChat,       DeclareServe,      DeclareImport,
+    DeclareShow,      DeclareTune,          DeclareConfig,     DeclareCompletion, DeclareManPages,
+    DeclareCleanNode, DeclareNodeProcess,
 };
 
 // Version and commit, compilers, libraries, and the devices of this machine, one a line. Looks for

@@ -116,6 +116,7 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   RETURN_IF_ERROR(communicator.AllAgree(config.status()));
   if (config->run.is_private) launcher::KeepFilesPrivate();
+  options.local_devices = kernels::MemoryOfDevices(config->train.device).devices;
   if (options.num_nodes > 1) {
     const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
     const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(node_of_rank);

@@ -59,7 +59,7 @@ absl::StatusOr<TrainEnd> Trainer::TrainAndSave() {
   // A run that had nothing left to train was judged by the start that trained it.
   if (IsDone() && step_ > first_step_)
     RETURN_IF_ERROR(NoteDivergence(step_, anomalies_.CheckEnd(step_)));
-  RETURN_IF_ERROR(saver_->Finish(step_, state_->Ranges(), Metadata()));
+  RETURN_IF_ERROR(saver_->Finish(step_, parts_.state->Ranges(), Metadata()));
   const bool is_finished = IsDone() && !LacksEvaluation() && !saver_->left_staged();
   return is_finished ? TrainEnd::kFinished : TrainEnd::kStopped;
 }
@@ -75,13 +75,13 @@ absl::StatusOr<bool> Trainer::RunStep() {
   ComputeMicrobatches(save_is_due, metrics);
 
   const absl::Time reduce_started = MonotonicNow();
-  std::vector<double> totals(num_scalars());
-  gradient_ = reducer_->ReduceScatter(absl::MakeSpan(totals));
+  std::vector<double> totals(parts_.num_scalars());
+  gradient_ = parts_.reducer->ReduceScatter(absl::MakeSpan(totals));
   metrics.reduce_ms = MillisecondsSince(reduce_started);
   if (totals[kFaults] > 0) return communicator_.AllAgree(fault_);
 
-  if (replica_check_->IsDue(step_ + 1))
-    RETURN_IF_ERROR(replica_check_->Compare(step_ + 1, *state_));
+  if (parts_.replica_check->IsDue(step_ + 1))
+    RETURN_IF_ERROR(parts_.replica_check->Compare(step_ + 1, *parts_.state));
   RETURN_IF_ERROR(UpdateWeights(totals, metrics));
   ++step_;
   bool stop = totals[kStopWishes] > 0;
@@ -121,18 +121,18 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
   if (batches.ok()) metrics.data_wait_ms = batches->wait_ms;
 
   const absl::Time started = MonotonicNow();
-  finder_->Clear();
-  const std::vector<int64_t>& leaves = reducer_->leaves();
+  parts_.finder->Clear();
+  const std::vector<int64_t>& leaves = parts_.reducer->leaves();
   for (size_t index = 0; index < leaves.size(); ++index) {
-    std::vector<double> scalars(num_scalars());
+    std::vector<double> scalars(parts_.num_scalars());
     WatchFirstStep(started, static_cast<int64_t>(leaves.size()));
-    StepArgs args = MicrobatchArgs();
+    StepArgs args = parts_.MicrobatchArgs(config_.train.seed);
     if (batches.ok() && fault_.ok()) {
       Batch& batch = batches->microbatches[index];
       lane_restarts_.Apply(config_.model.initial_memory, batch);
       args.batch = &batch;
-      args.memory = state_->memory(static_cast<int64_t>(index));
-      const StepResult result = transformer_->Run(args, {});
+      args.memory = parts_.state->memory(static_cast<int64_t>(index));
+      const StepResult result = parts_.network->Run(args, {});
       scalars[kLossSum] = result.loss_sum;
       scalars[kDivisor] = result.divisor;
       auto scalar = scalars.begin() + kHeadSums;
@@ -140,9 +140,9 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
         *scalar++ = sum.sum;
         *scalar++ = sum.weight;
       }
-      finder_->EndLeaf(leaves[index], result.loss_sum);
+      parts_.finder->EndLeaf(leaves[index], result.loss_sum);
     } else {
-      transformer_->Skip(args);
+      parts_.network->Skip(args);
     }
     if (index + 1 == leaves.size()) {
       scalars[kStopWishes] = StopSignal() != 0 ? 1 : 0;
@@ -151,25 +151,15 @@ void Trainer::ComputeMicrobatches(bool save_is_due, StepMetrics& metrics) {
       scalars[kSamplesHigh] = batches.ok() ? batches->samples.high : 0;
       scalars[kSamplesLow] = batches.ok() ? batches->samples.low : 0;
     }
-    reducer_->CommitLeaf(leaves[index], scalars);
+    parts_.reducer->CommitLeaf(leaves[index], scalars);
   }
   // What others still compute, they compute with weights of which this rank has a part.
-  for (auto index = static_cast<int64_t>(leaves.size()); index < reducer_->num_leaves(); ++index) {
-    transformer_->Skip(MicrobatchArgs());
-    reducer_->SkipLeaf();
+  for (auto index = static_cast<int64_t>(leaves.size()); index < parts_.reducer->num_leaves();
+       ++index) {
+    parts_.network->Skip(parts_.MicrobatchArgs(config_.train.seed));
+    parts_.reducer->SkipLeaf();
   }
   metrics.compute_ms = MillisecondsSince(started);
-}
-
-StepArgs Trainer::MicrobatchArgs() {
-  StepArgs args;
-  state_->BindWeights(args);
-  args.seed = static_cast<uint64_t>(config_.train.seed);
-  for (const dist::GradientReducer::Place& place : reducer_->LeafPlaces())
-    args.gradients.Add(place.range.begin, TensorView(place.data, {place.range.size()}));
-  args.window_begins = [this](int64_t begin) { reducer_->BeginWindow(begin); };
-  args.gradients_ready = [this](int64_t begin) { reducer_->GradientReady(begin); };
-  return args;
 }
 
 void Trainer::WatchFirstStep(absl::Time started, int64_t num_leaves) {
@@ -182,7 +172,7 @@ void Trainer::WatchFirstStep(absl::Time started, int64_t num_leaves) {
 std::vector<NamedMean> Trainer::HeadMeans(absl::Span<const double> totals) const {
   std::vector<NamedMean> means;
   const double* total = totals.data() + kHeadSums;
-  for (const NamedSum& sum : transformer_->sums()) {
+  for (const NamedSum& sum : parts_.network->sums()) {
     const double value = *total++, weight = *total++;
     if (weight > 0) means.push_back({sum.name, value / weight});
   }
@@ -203,9 +193,9 @@ absl::Status Trainer::UpdateWeights(absl::Span<const double> totals, StepMetrics
   // the norm.
   if (snapshot_copier_ != nullptr)
     info.before_update = [this] { snapshot_copier_->MakeUpdatesWait(); };
-  state_->optimizer().Step(gradient_, info, state_->weights());
+  parts_.state->optimizer().Step(gradient_, info, parts_.state->weights());
   // Also for a skipped step: its text was read with weights that are as good as before.
-  state_->AdvanceMemory();
+  parts_.state->AdvanceMemory();
   metrics.targets = totals[kDivisor];
   metrics.means = HeadMeans(totals);
   metrics.lr = info.learning_rate;
@@ -223,10 +213,10 @@ bool Trainer::EvaluateIfDue(StepMetrics& metrics) {
   if (watch_ != nullptr) watch_->SetPhase(absl::StrCat("evaluation after step ", step_));
   PeriodicEvaluator::Outcome outcome;
   StepArgs weights;
-  state_->BindWeights(weights);
+  parts_.state->BindWeights(weights);
   const auto evaluate = [&] { outcome = held_out_->Evaluate(weights); };
   if (config_.evaluates_average()) {
-    state_->WithAverage(evaluate);
+    parts_.state->WithAverage(evaluate);
   } else {
     evaluate();
   }
@@ -265,7 +255,7 @@ void Trainer::SaveOrSkip(bool all_can_save) {
     reporter_->BeginSync();
     await_metrics = [this] { return reporter_->AwaitSync(); };
   }
-  Note(saver_->Save(step_, state_->Ranges(), Metadata(), std::move(await_metrics)));
+  Note(saver_->Save(step_, parts_.state->Ranges(), Metadata(), std::move(await_metrics)));
   stall_ms_ = saver_->last_stall_ms();
 }
 
@@ -287,7 +277,7 @@ void Trainer::Report(StepMetrics& metrics) {
   if (peak_flops_ > 0)
     metrics.mfu = step_flops_ / (metrics.step_ms / 1000) / (devices * peak_flops_);
   metrics.peak_rss_bytes = PeakRssBytes();
-  peak_device_bytes_ = std::max(peak_device_bytes_, backend_->TakenDeviceBytes());
+  peak_device_bytes_ = std::max(peak_device_bytes_, backend_->device_bytes().taken);
   metrics.peak_device_bytes = peak_device_bytes_;
   reporter_->Step(metrics);
   Note(reporter_->Saves(events));
@@ -341,14 +331,14 @@ std::string Trainer::Metadata() const {
   metadata.dataset_digest = dataset_->index().dataset_digest;
   metadata.tokenizer_digest = dataset_->index().tokenizer_digest;
   metadata.config_text = config_.ToText();
-  return SerializeMetadata(metadata, transformer_->layout());
+  return SerializeMetadata(metadata, parts_.network->layout());
 }
 
 // The device has decided by itself and is at the update meanwhile, so that what the host does here
 // costs no time of the device's. All that follows, a save most of all, finds the step's outcome
 // taken.
 absl::Status Trainer::TakeOutcome(StepMetrics& metrics) {
-  const dist::UpdateOutcome update = state_->optimizer().AwaitOutcome();
+  const dist::UpdateOutcome update = parts_.state->optimizer().AwaitOutcome();
   metrics.grad_norm = update.grad_norm;
   metrics.skipped = update.skipped;
   const Anomaly anomaly = anomalies_.Judge(step_ + 1, metrics.loss, metrics.grad_norm);
@@ -399,14 +389,14 @@ absl::Status Trainer::RecordSkippedStep(Anomaly anomaly, const StepMetrics& metr
 // Memory that is not finite would damage all later steps of its lane, so that such lanes restart
 // empty.
 NonfiniteFindings Trainer::FindNonfinite() {
-  const std::vector<int64_t>& lanes = state_->lanes();
+  const std::vector<int64_t>& lanes = parts_.state->lanes();
   for (size_t i = 0; i < lanes.size(); ++i) {
     const auto index = static_cast<int64_t>(i);
-    if (state_->MemoryIsFinite(index)) continue;
-    finder_->AddMemoryLane(lanes[i]);
-    state_->EmptyMemory(index);
+    if (parts_.state->MemoryIsFinite(index)) continue;
+    parts_.finder->AddMemoryLane(lanes[i]);
+    parts_.state->EmptyMemory(index);
   }
-  NonfiniteFindings findings = finder_->Gather(communicator_);
+  NonfiniteFindings findings = parts_.finder->Gather(communicator_);
   for (const int64_t lane : findings.empty_lanes) lane_restarts_.Add(lane, step_ + 1);
   return findings;
 }

@@ -17,13 +17,11 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-#include "core/network/transformer.h"
 #include "core/objective/objective.h"
 #include "core/train/evaluation/evaluator.h"
-#include "core/train/health/nonfinite_finder.h"
-#include "core/train/health/replica_check.h"
 #include "core/train/health/step_clock.h"
 #include "core/train/logging/reporter.h"
+#include "core/train/plan/training_parts.h"
 #include "core/train/run/anomaly_policy.h"
 #include "core/train/run/best_evaluation.h"
 #include "core/train/run/run_config.h"
@@ -32,14 +30,12 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/saver.h"
 #include "core/train/state/snapshot_copier.h"
-#include "core/train/state/training_state.h"
 #include "data/dataset/dataset.h"
 #include "data/sampling/loader.h"
 #include "data/sampling/sampler.h"
 #include "dist/collective_watch.h"
 #include "dist/communicator.h"
 #include "dist/device_transport.h"
-#include "dist/gradient_reducer.h"
 #include "kernels/backend.h"
 #include "kernels/backends/make_backend.h"
 
@@ -55,7 +51,8 @@ struct TrainerOptions {
   // Empty: the default one.
   int node = 0;
   int num_nodes = 1;
-  int local_ranks = 0;  // 0: all
+  int local_ranks = 0;        // 0: all
+  int64_t local_devices = 0;  // GPUs that these share out; 0: each has its own
   std::string service_socket;
   // What computes: kernels::MakeBackend for all devices. Called once, in the thread of Create.
   std::function<absl::StatusOr<std::unique_ptr<kernels::Backend>>(const kernels::BackendOptions&)>
@@ -97,19 +94,7 @@ class Trainer {
   absl::StatusOr<TrainEnd> Run();
 
  private:
-  // What travels with the gradient in each step's reduction; sums over all microbatches. Those of
-  // the heads follow: sum and weight of each of Transformer::sums().
-  enum Scalar : int {
-    kLossSum,
-    kDivisor,
-    kStopWishes,    // ranks that got a stop signal
-    kFaults,        // ranks with a problem of their own
-    kSaveRefusals,  // ranks that cannot take the save that is due
-    kSamplesHigh,   // data::StepDigest of all lanes
-    kSamplesLow,
-    kHeadSums,
-  };
-  size_t num_scalars() const { return kHeadSums + 2 * transformer_->sums().size(); }
+  using enum TrainingParts::Scalar;
 
   Trainer(const RunConfig& config, const TrainerOptions& options, dist::Communicator& communicator,
           dist::CollectiveWatch* watch)
@@ -128,8 +113,7 @@ class Trainer {
   absl::Status OpenLocalData();
   absl::Status CheckSharding() const;
   absl::Status FitLocalNetwork();
-  absl::Status CheckLocalMemory() const;
-  absl::Status BuildLocalNetwork();
+  absl::Status CheckLocalMemory(int64_t vocab_size) const;
   absl::StatusOr<std::string> LoadNewestGood();
   absl::Status InitializeLocalWeights();
   absl::StatusOr<std::string> AgreeOnCheckpoint();
@@ -152,8 +136,6 @@ class Trainer {
   absl::StatusOr<bool> RunStep();  // whether to stop
   void SetStepPhase(bool waits_for_data);
   void ComputeMicrobatches(bool save_is_due, StepMetrics& metrics);
-  // For the next microbatch, without its batch and memory.
-  StepArgs MicrobatchArgs();
   // Called before each microbatch. In a start's first step, which may be long, it tells how far the
   // step is, and notes a stop signal as this rank's fault, so that the step comes to nothing.
   void WatchFirstStep(absl::Time started, int64_t num_leaves);
@@ -195,9 +177,7 @@ class Trainer {
   std::unique_ptr<data::Dataset> dataset_;
   std::unique_ptr<Objective> objective_;
   std::unique_ptr<data::Sampler> sampler_;
-  std::unique_ptr<Transformer> transformer_;
-  std::unique_ptr<dist::GradientReducer> reducer_;
-  std::unique_ptr<TrainingState> state_;
+  TrainingParts parts_;
   TensorView gradient_;  // of the owned range, summed over all microbatches: the reducer's
   std::unique_ptr<SnapshotCopier> snapshot_copier_;  // null: the state is in host memory
   std::unique_ptr<Saver> saver_;
@@ -218,8 +198,6 @@ class Trainer {
   AnomalyPolicy anomalies_;
   BestEvaluation best_;
   LaneRestarts lane_restarts_;
-  std::unique_ptr<NonfiniteFinder> finder_;
-  std::unique_ptr<ReplicaCheck> replica_check_;
   StepClock clock_;
   double stall_ms_ = 0;  // of the save since the step before, for the next line of the metrics
   absl::Status fault_;   // this rank's own problem, not yet told to the others

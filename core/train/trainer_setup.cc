@@ -10,10 +10,10 @@
 #include "core/base/status.h"
 #include "core/network/training_flops.h"
 #include "core/train/evaluation/task_data.h"
+#include "core/train/plan/memory_plan.h"
 #include "core/train/run/device.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/state/memory_need.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "core/train/state/training_state.h"
@@ -66,13 +66,13 @@ absl::Status Trainer::SetUp() {
   RETURN_IF_ERROR(CheckSharding());
   RETURN_IF_ERROR(communicator_.AllAgree(FitLocalNetwork()));
   ASSIGN_OR_RETURN(held_out_, PeriodicEvaluator::Create(config_, dataset_->index(), communicator_,
-                                                        *transformer_, *backend_));
+                                                        *parts_.network, *backend_));
   ASSIGN_OR_RETURN(const std::string checkpoint, LoadNewestGood());
   if (config_.lora.is_on()) RETURN_IF_ERROR(LoadBase());
   ASSIGN_OR_RETURN(std::vector<SkippedSteps> rollbacks,
                    AgreeOnRollbacks(RunDirectory(options_.run_dir), communicator_));
   anomalies_.ScheduleSkip(std::move(rollbacks));
-  state_->GatherWeights();
+  parts_.state->GatherWeights();
   RETURN_IF_ERROR(communicator_.AllAgree(ConnectLocalService()));
   if (!checkpoint.empty()) saver_->set_loaded_step(step_);
   RETURN_IF_ERROR(communicator_.AllAgree(OpenLocalReport(checkpoint)));
@@ -94,7 +94,7 @@ absl::Status Trainer::CheckSharding() const {
 void Trainer::StartLoader() {
   loader_ = std::make_unique<data::BatchLoader>(
       *sampler_, *objective_,
-      data::LoaderOptions{reducer_->leaves(), config_.train.micro_batch_size, step_,
+      data::LoaderOptions{parts_.reducer->leaves(), config_.train.micro_batch_size, step_,
                           config_.train.prefetch_steps,
                           [this](bool is_waiting) { SetStepPhase(is_waiting); }});
 }
@@ -109,20 +109,21 @@ void Trainer::DescribeStart(const std::string& checkpoint, int num_threads) cons
                                  : " in one level";
   const std::string gradients =
       ranks > 1 ? absl::StrCat(", gradients by ", transport_->name(), levels) : "";
-  Log(absl::StrCat(Counted(ranks, "rank"), ", ", Counted(num_threads, "thread"), " each, ",
-                   backend_->name(), gradients, ", ", transformer_->layout().num_elements(),
-                   config_.lora.is_on() ? absl::StrCat(" trained parameters and ",
-                                                       transformer_->layout().num_frozen_elements(),
-                                                       " frozen ones of ", base_.directory)
-                                        : " parameters",
-                   "; ", checkpoint.empty() ? "starting at" : "resuming after", " step ", step_,
-                   " of ", config_.train.steps,
-                   !IsDone() ? ""
-                   : step_ < config_.train.steps
-                       ? absl::StrCat("; the run has finished early: ", best_.Description(),
-                                      " (to go on: --set eval.patience=N)")
-                       : "; the run is finished already (for more steps: --set train.steps=N "
-                         "--allow-schedule-change)"));
+  Log(absl::StrCat(
+      Counted(ranks, "rank"), ", ", Counted(num_threads, "thread"), " each, ", backend_->name(),
+      gradients, ", ", parts_.network->layout().num_elements(),
+      config_.lora.is_on()
+          ? absl::StrCat(" trained parameters and ", parts_.network->layout().num_frozen_elements(),
+                         " frozen ones of ", base_.directory)
+          : " parameters",
+      "; ", checkpoint.empty() ? "starting at" : "resuming after", " step ", step_, " of ",
+      config_.train.steps,
+      !IsDone() ? ""
+      : step_ < config_.train.steps
+          ? absl::StrCat("; the run has finished early: ", best_.Description(),
+                         " (to go on: --set eval.patience=N)")
+          : "; the run is finished already (for more steps: --set train.steps=N "
+            "--allow-schedule-change)"));
   const data::DatasetIndex& data = dataset_->index();
   const int64_t streams =
       config_.train.global_batch_size / (config_.sampling.bidirectional ? 2 : 1);
@@ -212,84 +213,36 @@ absl::Status Trainer::OpenLocalData() {
   return absl::OkStatus();
 }
 
-// Where a device's memory is too small, settings and the largest microbatch that it has room for
-// are tried out and named.
+// Whether the rank's machine and device can hold what it takes: the launcher may know other ones,
+// or none. Of memory that others use the allocations tell.
 absl::Status Trainer::FitLocalNetwork() {
   RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
-  RETURN_IF_ERROR(CheckLocalMemory());
-  const absl::Status status = BuildLocalNetwork();
-  if (backend_->is_host_memory()) return status;
-  const auto fits = [this](const RunConfig& candidate) {
-    state_.reset();
-    reducer_.reset();
-    transformer_.reset();
-    backend_->ReleaseReserved();
-    absl::StatusOr<std::unique_ptr<Transformer>> smaller = Transformer::Create(
-        config_.TrainedModel(), static_cast<int64_t>(dataset_->index().vocab_size),
-        objective_->Shape(candidate.train.micro_batch_size), *backend_,
-        candidate.train.retention());
-    if (!smaller.ok()) return false;
-    const MemoryNeed need = ComputeMemoryNeed(
-        candidate, static_cast<int64_t>(dataset_->index().vocab_size), communicator_.world_size());
-    return backend_->Allocate(static_cast<int64_t>(need.state + need.gradients + need.recurrence))
-        .ok();
-  };
-  // The host's memory may be what is missing.
-  const bool asks_host = !config_.ValidateDevice(/*is_host_memory=*/true).ok();
-  if (absl::IsResourceExhausted(status) && asks_host && fits(config_)) return status;
-  return WithWhatFits(status, config_, fits);
-}
-
-// The launcher has looked at its own machine only. Of a GPU's memory the allocations below tell.
-absl::Status Trainer::CheckLocalMemory() const {
-  if (!backend_->is_host_memory()) return absl::OkStatus();
-  const int ranks = communicator_.world_size();
-  return CheckMemory(config_, static_cast<int64_t>(dataset_->index().vocab_size), ranks,
-                     {.host_bytes = MachineMemoryBytes(),
-                      .ranks = options_.local_ranks > 0 ? options_.local_ranks : ranks});
-}
-
-absl::Status Trainer::BuildLocalNetwork() {
-  const ModelConfig model = config_.TrainedModel();
   const auto vocab_size = static_cast<int64_t>(dataset_->index().vocab_size);
+  RETURN_IF_ERROR(CheckLocalMemory(vocab_size));
   const BatchShape shape = objective_->Shape(config_.train.micro_batch_size);
-  ASSIGN_OR_RETURN(transformer_, Transformer::Create(model, vocab_size, shape, *backend_,
-                                                     config_.train.retention()));
-  step_flops_ = TrainingFlops(model, shape, vocab_size) *
+  step_flops_ = TrainingFlops(config_.TrainedModel(), shape, vocab_size) *
                 static_cast<double>(config_.train.num_microbatches());
   peak_flops_ = config_.train.device_peak_tflops > 0
                     ? 1e12 * config_.train.device_peak_tflops
                     : DevicePeakFlops(DeviceName(*backend_), ToDType(config_.model.dtype));
-  dist::GradientReducerOptions reduction;
-  reduction.num_elements = transformer_->layout().num_elements();
-  reduction.num_leaves = config_.train.num_microbatches();
-  reduction.num_scalars = static_cast<int64_t>(num_scalars());
-  reduction.leaves_per_exchange = config_.dist.leaves_per_exchange;
-  const bool is_sharded =
-      config_.dist.shard_weights != dist::WeightSharding::kNone && communicator_.world_size() > 1;
-  // What reads weights by window is not recorded.
-  reduction.window_begins = is_sharded ? transformer_->layout().windows() : transformer_->windows();
-  reduction.partials = config_.dist.partials;
-  reduction.bucket_bytes = config_.dist.bucket_mib << 20;
-  reduction.min_slice_elements = options_.min_slice_elements;
-  // Of a faulty rank nobody asks.
-  reduction.examine = [this](ConstTensorView window) {
-    if (fault_.ok()) finder_->ExamineWindow(window);
-  };
-  ASSIGN_OR_RETURN(reducer_,
-                   dist::GradientReducer::Create(communicator_, *backend_, *transport_, reduction));
-  replica_check_ = std::make_unique<ReplicaCheck>(config_.dist.replica_check_interval,
-                                                  transformer_->layout(), communicator_, *backend_);
-  const std::vector<int64_t>& leaves = reducer_->leaves();
-  ASSIGN_OR_RETURN(
-      finder_,
-      NonfiniteFinder::Create(*backend_, reduction.num_elements,
-                              static_cast<int64_t>(reduction.window_begins.size()),
-                              config_.train.micro_batch_size, static_cast<int64_t>(leaves.size())));
-  ASSIGN_OR_RETURN(state_, TrainingState::Create(config_, transformer_->layout(), leaves,
-                                                 communicator_, *backend_, *transport_));
-  RETURN_IF_ERROR(replica_check_->Watch(state_->weights()));
-  return absl::OkStatus();
+  return parts_.SetUp({config_, *objective_, vocab_size, communicator_, *backend_, *transport_,
+                       options_.min_slice_elements},
+                      [this] { return fault_.ok(); });
+}
+
+absl::Status Trainer::CheckLocalMemory(int64_t vocab_size) const {
+  const int64_t local_ranks =
+      options_.local_ranks > 0 ? options_.local_ranks : communicator_.world_size();
+  const kernels::Backend::DeviceBytes device = backend_->device_bytes();
+  Cluster cluster{.ranks = communicator_.world_size(), .ranks_per_node = local_ranks};
+  cluster.device.library_workspace_bytes = device.library_workspace;
+  RunConfig config = config_;
+  if (!transport_->is_asynchronous()) config.dist.transport = dist::TransportKind::kMpi;
+  return CheckMemory(config, vocab_size, cluster,
+                     {.host_bytes = MachineMemoryBytes(),
+                      .device_bytes = device.total,
+                      .devices = options_.local_devices > 0 ? options_.local_devices : local_ranks,
+                      .ranks = local_ranks});
 }
 
 // Loading is verifying: each rank checks the bytes that it reads, which together are all, and one
@@ -312,8 +265,9 @@ absl::StatusOr<std::string> Trainer::LoadNewestGood() {
     ASSIGN_OR_RETURN(const ckpt::Checkpoint checkpoint,
                      communicator_.AllAgree(ckpt::Checkpoint::Open(*directory)));
     RETURN_IF_ERROR(communicator_.AllAgree(RestoreLocalProgress(checkpoint)));
-    damage = LoadTogether(checkpoint.step(),
-                          [&](const auto& progress) { return state_->Load(checkpoint, progress); });
+    damage = LoadTogether(checkpoint.step(), [&](const auto& progress) {
+      return parts_.state->Load(checkpoint, progress);
+    });
     if (damage.ok()) return directory;
     if (!ckpt::IsDamage(damage)) return damage;
     RETURN_IF_ERROR(SetAside(checkpoint, damage));
@@ -330,8 +284,8 @@ absl::Status Trainer::LoadTogether(
 
 absl::Status Trainer::InitializeLocalWeights() {
   RETURN_IF_ERROR(setup_.Begin("initialising the weights"));
-  const int64_t owned = state_->optimizer().owned().size();
-  return state_->Initialize(
+  const int64_t owned = parts_.state->optimizer().owned().size();
+  return parts_.state->Initialize(
       [this, owned](int64_t elements) { return setup_.Advance(elements, owned, "parameters"); });
 }
 
@@ -370,7 +324,7 @@ absl::Status Trainer::RestoreLocalProgress(const ckpt::Checkpoint& checkpoint) {
   anomalies_.Restore(saved.anomaly);
   best_.Restore(saved.best_evaluation);
   lane_restarts_.Restore(saved.lane_restarts);
-  state_->optimizer().set_updates(step_ - skipped_steps_);
+  parts_.state->optimizer().set_updates(step_ - skipped_steps_);
   return absl::OkStatus();
 }
 
@@ -380,14 +334,14 @@ absl::Status Trainer::LoadOtherRunsWeights() {
   ASSIGN_OR_RETURN(
       const WarmStart start,
       communicator_.AllAgree(PlanWarmStart(config_.train.init_from, config_, dataset_->index())));
-  const dist::Range owned = state_->optimizer().owned();
+  const dist::Range owned = parts_.state->optimizer().owned();
   const absl::Status loaded = LoadTogether(start.checkpoint->step(), [&](const auto& progress) {
     const auto read = [&](int64_t begin, int64_t end, void* data) -> absl::Status {
       RETURN_IF_ERROR(progress(end - begin));
       return ReadTransferred(start.weights, start.plan, owned.begin + begin, owned.begin + end,
                              static_cast<float*>(data));
     };
-    return WriteInPieces(state_->optimizer().master(), *backend_, read, /*keeps=*/true);
+    return WriteInPieces(parts_.state->optimizer().master(), *backend_, read, /*keeps=*/true);
   });
   if (ckpt::IsDamage(loaded)) {
     return DataLoss("train.init_from '", start.checkpoint->directory(),
@@ -395,7 +349,7 @@ absl::Status Trainer::LoadOtherRunsWeights() {
                     "; name another checkpoint, and a new --run-dir");
   }
   RETURN_IF_ERROR(loaded);
-  state_->optimizer().StartAverage();
+  parts_.state->optimizer().StartAverage();
   warm_start_ = start.Description();
   base_ = config_.lora.is_on() ? BaseOf(*start.checkpoint) : BaseCheckpoint();
   if (communicator_.rank() == 0) Log(absl::StrCat("beginning with ", warm_start_));
@@ -413,7 +367,7 @@ absl::Status Trainer::LoadBase() {
   ASSIGN_OR_RETURN(const WarmStart start, communicator_.AllAgree(PlanWarmStart(
                                               checkpoint.directory(), config_, dataset_->index())));
   const absl::Status loaded = LoadTogether(checkpoint.step(), [&](const auto& progress) {
-    return LoadFrozenWeights(start, *backend_, *state_->frozen(), progress);
+    return LoadFrozenWeights(start, *backend_, *parts_.state->frozen(), progress);
   });
   if (!ckpt::IsDamage(loaded)) return loaded;
   return DataLoss("train.init_from '", checkpoint.directory(), "' is damaged: ", loaded.message(),
@@ -437,7 +391,7 @@ absl::Status Trainer::ConnectLocalService() {
   client.copier = snapshot_copier_.get();
   ASSIGN_OR_RETURN(saver_, Saver::Connect(config_.checkpoint, client, communicator_));
   RETURN_IF_ERROR(CheckMetadataSize(Metadata()));
-  return saver_->Prepare(state_->Ranges());
+  return saver_->Prepare(parts_.state->Ranges());
 }
 
 absl::Status Trainer::OpenLocalReport(const std::string& checkpoint) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <utility>
 
@@ -145,16 +144,9 @@ class CudaBackend final : public Backend {
     return buffer;
   }
   absl::Status Reserve(const OperationSizes& sizes) override {
-    int64_t elements = std::max({ColumnSumScratchElements(sizes.rows, sizes.columns),
-                                 LayerNormScratchElements(sizes.columns),
-                                 EmbeddingBackwardScratchElements(sizes.rows, sizes.columns),
-                                 DigestScratchElements(std::numeric_limits<int64_t>::max() / 2)});
-    for (const AttentionShape& shape : sizes.attention)
-      elements = std::max(elements, AttentionScratchElements(shape));
-    RETURN_IF_ERROR(scratch_->Reserve(elements * static_cast<int64_t>(sizeof(float)), {}));
+    RETURN_IF_ERROR(scratch_->Reserve(ReservedScratchBytes(sizes), {}));
     return gemm_->Reserve(sizes.rows, sizes.columns, On({}));
   }
-  void ReleaseReserved() override { scratch_->Release({}); }
   bool is_host_memory() const override { return false; }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
     staging_.CopyToDevice(host, device, bytes, On(stream));
@@ -168,9 +160,9 @@ class CudaBackend final : public Backend {
   }
 
   std::string device_id() const override { return runtime_->properties().identity; }
-  int64_t TakenDeviceBytes() const override {
+  DeviceBytes device_bytes() const override {
     const DeviceMemoryInfo memory = runtime_->memory();
-    return memory.total_bytes - memory.free_bytes;
+    return {memory.total_bytes, memory.total_bytes - memory.free_bytes, gemm_->workspace_bytes()};
   }
   absl::StatusOr<std::unique_ptr<Stream>> MakeStream(StreamPurpose purpose) override {
     return std::make_unique<DeviceStream>(runtime_, purpose);

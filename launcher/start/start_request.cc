@@ -15,6 +15,8 @@
 #include "core/config/adaptive_clusters.h"
 #include "core/train/evaluation/evaluator.h"
 #include "core/train/evaluation/task_data.h"
+#include "core/train/plan/fitting_settings.h"
+#include "core/train/plan/memory_plan.h"
 #include "core/train/run/config_file.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
@@ -167,9 +169,10 @@ absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, 
     return Annotate(made, "data.shards");
   const int64_t most =
       data::Sampler::MostLanes(dataset, config.sampling, kind, config.train.global_batch_size);
-  const std::string batch = BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
-    return candidate.train.global_batch_size <= most;
-  });
+  const std::string batch =
+      SettingWords(BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
+        return candidate.train.global_batch_size <= most;
+      }));
   return FailedPrecondition("data.shards: ", made.message(), batch.empty() ? "" : ", or ", batch);
 }
 
@@ -213,11 +216,12 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
 // again.
 absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
                           int64_t vocab_size) {
-  if (request.room) {
-    RETURN_IF_ERROR(CheckMemory(config, vocab_size, request.ranks, request.room(config)));
-  }
+  const MachineRoom machine = request.room ? request.room(config) : MachineRoom{};
+  const Cluster cluster{.ranks = request.ranks, .ranks_per_node = machine.ranks};
+  RETURN_IF_ERROR(CheckMemory(config, vocab_size, cluster, machine));
   CheckpointRoom room;
-  room.checkpoint_bytes = CheckpointBytes(config, vocab_size);
+  ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, vocab_size, cluster));
+  room.checkpoint_bytes = plan.checkpoint_bytes;
   ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ckpt::ListSteps(request.run_dir));
   // An import, of weights alone, makes less room than a checkpoint needs.
   room.checkpoints = std::ssize(steps) - std::count(steps.begin(), steps.end(), 0);

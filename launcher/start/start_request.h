@@ -12,10 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/train/plan/memory_plan.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
-#include "core/train/state/memory_need.h"
 #include "core/train/state/resume.h"
 
 namespace anyorder::launcher {

@@ -17,8 +17,8 @@
 
 #include "dist/gradient_reducer.h"
 #include "dist/sharded_optimizer.h"
+#include "kernels/backends/sizing_backend.h"
 #include "tests/testing/thread_communicator.h"
-#include "tests/testing/weightless_backend.h"
 
 namespace anyorder::dist {
 namespace {
@@ -83,7 +83,7 @@ std::vector<Count> Counts(int ranks, bool has_levels) {
     EXPECT_TRUE(comm.AllAgree(absl::OkStatus()).ok());
     take(kAgreement);
 
-    testing::WeightlessBackend backend;
+    kernels::SizingBackend backend(kernels::SizedDevice{});
     const auto transport = MakeCommunicatorTransport(comm, backend).value();
     const auto reducer =
         GradientReducer::Create(comm, backend, *transport, {kParameters, ranks}).value();

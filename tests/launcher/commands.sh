@@ -64,6 +64,41 @@ version)
     expect_text "^$program [0-9]" "$name/out"
   done ;;
 
+plan)
+  plan() { "$anyorder" plan --config "$source/configs/$1.toml" "${@:2}" >"$name/out" 2>"$name/err"; }
+  value() { python3 -c 'import json, sys; j = json.load(open(sys.argv[1])); print(eval(sys.argv[2]))' "$name/out" "$1"; }
+  expect_value() { [ "$(value "$1")" = "$2" ] || fail "$1 is $(value "$1"), not $2"; }
+  plan llada-8b --vocab-size 126464 --gpu h100 --nodes 1; expect_status $? 0 "the plan of a large model"
+  for text in "^8,015,585,280 parameters, vocabulary 126,464, 8 ranks on 1 node" "optimizer  .* GiB  computed" "CUDA's context .*  assumed: " \
+              "^It fits: [0-9.]* GiB of each GPU are left" "GPU-hours  .*  assumed"; do
+    expect_text "$text" "$name/out"
+  done
+  # Each figure says where it comes from.
+  ! sed '$d' "$name/out" | grep '^  ' | grep -vE '  (measured|computed|assumed)' || fail "a figure without an origin"
+  plan llada-8b --vocab-size 126464 --gpu h100 --nodes 1 --json; expect_status $? 0 "--json"
+  expect_value 'j["fits"], j["settings_that_fit"], len(j["origins"]) > 30' "(True, [], True)"
+  expect_value 'sum(j["memory_bytes"].values()) == j["peak_bytes"] and j["checkpoint_bytes"] == 12 * j["parameters"]' True
+  expect_value 'abs(j["tokens_per_second"] * j["step_seconds"] / (1024 * 4096) - 1) < 1e-9' True
+  expect_value 'all(j[key] > 0 for key in "step_flops step_memory_bytes step_node_bytes days device_hours lost_percent".split())' True
+  # The smallest cluster, and what fits where it does not: what is named fits, and less is not enough.
+  plan llada-8b --vocab-size 126464 --gpu h100 --json; expect_value 'j["ranks"], j["fits"]' "(8, True)"
+  plan bert-base --vocab-size 30522 --gpu mine --gpu-memory 3.2 --nodes 1 --gpus-per-node 1 --json; expect_status $? 0 "another GPU"
+  expect_value 'j["fits"] or not j["settings_that_fit"]' False
+  settings=$(value '" ".join("--set " + one for one in j["settings_that_fit"])')
+  plan bert-base --vocab-size 30522 --gpu mine --gpu-memory 3.2 --nodes 1 --gpus-per-node 1 --json $settings; expect_value 'j["fits"]' True
+  plan bert-base --vocab-size 30522 --gpu mine --gpu-memory 3.2 --nodes 1 --gpus-per-node 1; expect_text "and changes no bit: $settings\. What fits and changes the run: --set " "$name/out"
+  plan xlnet-tiny --vocab-size 8000 --set train.device=cpu; expect_status $? 0 "this machine"
+  expect_text "1 rank on 1 node (cpu)" "$name/out"; expect_text "Times need a run on such a device: --calibrate RUN" "$name/out"
+  # Sizes beyond all numbers are told, and none are computed for; nothing takes long.
+  plan xlnet-tiny --vocab-size 8000 --gpu h100 --nodes 1 --set model.num_layers=65536 --set model.model_dim=1048576; expect_status $? 0 "a giant"
+  expect_text "at least  .* GiB" "$name/out"; expect_text "^It does not fit. No setting is enough" "$name/out"
+  refused() { expect_refused_in_a_line 64 "$1" "$anyorder" plan "${@:2}"; }
+  refused "'foo' is none of 'B200', .* --gpu-memory N" --config "$source/configs/llama-tiny.toml" --vocab-size 8000 --gpu foo
+  refused "is no dataset that tells the vocabulary; give it: --vocab-size N" --config "$source/configs/llama-tiny.toml" --gpu h100 --set data.shards=none
+  refused "name a configuration (--config FILE) or a run" --gpu h100
+  refused "3000 ranks for 8 microbatches" --config "$source/configs/llama-tiny.toml" --gpu h100 --vocab-size 8000 --nodes 1 --gpus-per-node 3000
+  expect_refused_in_a_line 74 "none" "$anyorder" plan --config "$source/configs/llama-tiny.toml" --gpu h100 --vocab-size 8000 --nodes 1 --calibrate "$name/none" ;;
+
 config)
   "$anyorder" config >"$name/out" 2>"$name/err"; expect_status $? 0 "config"
   # In a frozen file's order, so that the list with its sentences left out is one.

@@ -24,6 +24,7 @@ ALLOWED = {
     "kernels/cpu": ["core/base", "kernels", "kernels/cpu/attention", "kernels/cpu/vector"],
     "kernels/cuda/platform": ["core/base", "kernels"],
     "kernels/cuda/platform/device": ["core/base", "kernels/cuda/platform"],
+    "kernels/cuda/platform/host": [],
     "kernels/cuda/operations": ["core/base", "kernels", "kernels/cuda/platform"],
     "kernels/cuda/gemm": ["core/base", "kernels", "kernels/cuda/operations", "kernels/cuda/platform"],
     "kernels/cuda/attention": ["core/base", "kernels", "kernels/cuda/operations",
@@ -31,7 +32,7 @@ ALLOWED = {
     "kernels/cuda": ["core/base", "kernels", "kernels/cuda/gemm", "kernels/cuda/operations",
                      "kernels/cuda/platform"],
     "kernels/backends": ["core/base", "kernels", "kernels/cpu", "kernels/cuda",
-                         "kernels/cuda/platform"],
+                         "kernels/cuda/operations", "kernels/cuda/platform"],
     "core/config": ["core/base", "kernels"],
     "core/objective": ["core/base", "core/config", "kernels"],
     # Each folder of a system: they do not know each other.
@@ -68,9 +69,12 @@ ALLOWED = {
     "core/train/evaluation": ["core/base", "core/config", "core/generate", "core/metrics", "core/objective",
                               "core/train/run",
                               "data/dataset", "data/sampling", "dist", "kernels", *NETWORK],
+    "core/train/plan": ["ckpt", "core/base", "core/objective", "core/train/evaluation",
+                        "core/train/health", "core/train/run", "core/train/state", "dist",
+                        "kernels", "kernels/backends", *NETWORK],
 }
-TRAIN = ["core/train/evaluation", "core/train/health", "core/train/logging", "core/train/run",
-         "core/train/state"]
+TRAIN = ["core/train/evaluation", "core/train/health", "core/train/logging", "core/train/plan",
+         "core/train/run", "core/train/state"]
 ALLOWED["core/train"] = ["core/base", "core/config", "core/liveness", "core/objective", "core/optim",
                          "ckpt", "data/dataset", "data/sampling", "dist", "kernels",
                          "kernels/backends", *NETWORK, *TRAIN]
@@ -81,7 +85,8 @@ ALLOWED |= {
     "launcher/process": ["ckpt", "core/base", "core/train/run", "data/dataset", "data/prep"],
     # What is known of a run directory.
     "launcher/run": [*BELOW, "launcher/process"],
-    "launcher/start": [*BELOW, "core/train/evaluation", "data/sampling", "dist",
+    "launcher/plan": [*BELOW, "core/train/plan", "kernels/backends", "launcher/process"],
+    "launcher/start": [*BELOW, "core/train/evaluation", "core/train/plan", "data/sampling", "dist",
                        "kernels/backends", "launcher/process", "launcher/run"],
     "launcher/slurm": [*BELOW, "launcher/process", "launcher/start"],
     "launcher/huggingface/families": BELOW,

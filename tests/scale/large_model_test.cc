@@ -27,13 +27,12 @@
 #include "absl/strings/str_split.h"
 
 #include "core/objective/objective.h"
+#include "core/train/plan/memory_plan.h"
 #include "core/train/run/config_file.h"
-#include "core/train/state/memory_need.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/scale/pretended_nodes.h"
 #include "tests/testing/temporary_directory.h"
 #include "tests/testing/thread_communicator.h"
-#include "tests/testing/weightless_backend.h"
 
 // The program's own symbols come before those of the C library. Staging memory of checkpoints is
 // addresses alone, too, and nobody is told what memory the machine has left for it.
@@ -58,11 +57,10 @@ constexpr int kSteps = 3;
 
 // From the `last` microbatch on losses and norms are NaN, so that the run ends with that step and
 // saves nothing: a checkpoint would need memory.
-class Device final : public testing::WeightlessBackend {
+class Device final : public kernels::SizingBackend {
  public:
   explicit Device(int64_t last = 0, std::function<void()> mark = nullptr)
       : left_(last), mark_(std::move(mark)) {}
-  bool is_host_memory() const override { return false; }
   // Once in a microbatch, before its backward pass.
   void LinearCrossEntropy(const kernels::LinearCrossEntropyArgs& args, StreamView) override {
     mark_();
@@ -189,7 +187,7 @@ std::vector<Row> TableOf(const Job& job, int rank) {
   const int64_t moves = job.is_alone ? 0 : 1, talks = ranks > 1 ? 1 : 0;
   return {
       {"messages' staging", 2, 64 << 20, true},
-      {"activations", std::ssize(job.device.device_bytes()), job.network->activation_bytes()},
+      {"activations", std::ssize(job.device.allocations()), job.network->activation_bytes()},
       {"partial sums", sums, 4 * sums * SlicesOf(job, rank),
        job.config.dist.partials == MemoryPlace::kHost},
       {"what arrives", 2, 4 * (arriving * Slice(bucket, ranks) + (ranks == 1) + (job.nodes == 1))},
@@ -207,17 +205,26 @@ std::vector<Row> TableOf(const Job& job, int rank) {
       {"digests", talks, talks * 16 * (job.is_sharded ? windows : 1)}};
 }
 
-void ExpectTable(const std::vector<Row>& table, const Device& device) {
-  auto of_device = device.device_bytes().begin(), of_host = device.host_bytes().begin();
+std::vector<int64_t> SizesAt(MemoryPlace place, const kernels::SizingBackend& device) {
+  std::vector<int64_t> sizes;
+  for (const auto& taken : device.allocations())
+    if (taken.place == place) sizes.push_back(taken.bytes);
+  return sizes;
+}
+
+void ExpectTable(const std::vector<Row>& table, const kernels::SizingBackend& device) {
+  const std::vector<int64_t> sizes[] = {SizesAt(MemoryPlace::kDevice, device),
+                                        SizesAt(MemoryPlace::kHost, device)};
+  auto of_device = sizes[0].begin(), of_host = sizes[1].begin();
   for (const Row& row : table) {
     auto& next = row.is_on_host ? of_host : of_device;
-    const auto& all = row.is_on_host ? device.host_bytes() : device.device_bytes();
+    const auto& all = sizes[row.is_on_host ? 1 : 0];
     ASSERT_LE(row.pieces, all.end() - next) << row.kind;
     const int64_t bytes = std::accumulate(next, next + row.pieces, int64_t{0});
     next += row.pieces;
     EXPECT_EQ(bytes, row.bytes) << row.kind;
   }
-  EXPECT_TRUE(of_device == device.device_bytes().end() && of_host == device.host_bytes().end());
+  EXPECT_TRUE(of_device == sizes[0].end() && of_host == sizes[1].end());
 }
 
 // What a rank has sent within its node and to other nodes before each microbatch's loss.
@@ -257,7 +264,8 @@ std::vector<SentPerMicrobatch> Train(const Job& job) {
     EXPECT_TRUE(absl::IsAborted(end)) << end;
     EXPECT_EQ(std::ssize(sent[rank]), kSteps * leaves);
     ExpectTable(TableOf(job, rank), device);
-    const int64_t largest = *absl::c_max_element(device.device_bytes());
+    const std::vector<int64_t> sizes = SizesAt(MemoryPlace::kDevice, device);
+    const int64_t largest = *absl::c_max_element(sizes);
     EXPECT_TRUE(!job.is_large || largest < job.elements) << largest << " bytes at a time";
   };
   testing::RunThreadRanks(job.ranks, run, {.traffic = &traffic, .most_moved_bytes = 8 << 10});
@@ -312,17 +320,18 @@ TEST(LargeModelTest, EightBillionParametersTakeAndSendWhatTheFormulasSay) {
   }
 }
 
-// By the file, of its own batch, and by the launcher before the start.
-TEST(LargeModelTest, EightBillionParametersTakeWhatIsPromised) {
-  for (const auto& [ranks, promised] : {std::pair{8, 56e9}, {64, 14e9}}) {
+// By the file, of its own batch, and by the plan before the start.
+TEST(LargeModelTest, EightBillionParametersTakeWhatIsPlanned) {
+  for (const auto& [ranks, promised] : {std::pair{8, 58.2e9}, {64, 16.6e9}}) {
     const Job job{"llada-8b.toml", 126'464, ranks, ""};
+    const Cluster cluster{
+        .ranks = ranks, .ranks_per_node = kRanksOfNode, .device = {.is_gpu = true}};
+    const auto planned = PlannedRank::Create(job.config, job.vocabulary, cluster).value();
+    const std::vector<Row> table = TableOf(job, 0);
+    ExpectTable(table, planned->backend());
     double bytes = 0;
-    for (const Row& row : TableOf(job, 0))
-      bytes += row.is_on_host ? 0 : static_cast<double>(row.bytes);
-    EXPECT_NEAR(bytes, promised, 0.5e9);
-    const double need = ComputeMemoryNeed(job.config, job.vocabulary, ranks).on_device();
-    EXPECT_GE(bytes, need);
-    EXPECT_LE(bytes, 1.005 * need);
+    for (const Row& row : table) bytes += row.is_on_host ? 0 : static_cast<double>(row.bytes);
+    EXPECT_NEAR(bytes, promised, 0.1e9);
   }
 }
 

@@ -31,13 +31,13 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/run/stop_signal.h"
+#include "kernels/backends/sizing_backend.h"
 #include "tests/core/train/small_gpt.h"
 #include "tests/data/dataset/dataset_files.h"
 #include "tests/scale/file_calls.h"
 #include "tests/scale/pretended_nodes.h"
 #include "tests/testing/temporary_directory.h"
 #include "tests/testing/thread_communicator.h"
-#include "tests/testing/weightless_backend.h"
 
 namespace anyorder {
 namespace {
@@ -93,9 +93,10 @@ bool IsLook(FileCall call, const std::string& name) {
 }
 
 // Says when its rank computes the one microbatch that it has of each step.
-class MarkedBackend final : public testing::WeightlessBackend {
+class MarkedBackend final : public kernels::SizingBackend {
  public:
-  explicit MarkedBackend(std::function<void()> mark) : mark_(std::move(mark)) {}
+  explicit MarkedBackend(std::function<void()> mark)
+      : SizingBackend(kernels::SizedDevice{}), mark_(std::move(mark)) {}
   void EmbeddingForward(const kernels::EmbeddingForwardArgs&, StreamView) override { mark_(); }
 
  private:

@@ -62,7 +62,6 @@ class ForwardingBackend : public kernels::Backend {
   absl::Status Reserve(const kernels::OperationSizes& sizes) override {
     return inner_->Reserve(sizes);
   }
-  void ReleaseReserved() override { inner_->ReleaseReserved(); }
   bool is_host_memory() const override { return inner_->is_host_memory(); }
   void CopyToDevice(const void* host, void* device, int64_t bytes, StreamView stream) override {
     inner_->CopyToDevice(host, device, bytes, stream);
@@ -72,7 +71,7 @@ class ForwardingBackend : public kernels::Backend {
   }
   void Synchronize(StreamView stream) override { inner_->Synchronize(stream); }
   std::string device_id() const override { return inner_->device_id(); }
-  int64_t TakenDeviceBytes() const override { return inner_->TakenDeviceBytes(); }
+  DeviceBytes device_bytes() const override { return inner_->device_bytes(); }
   absl::StatusOr<std::unique_ptr<kernels::Stream>> MakeStream(
       kernels::StreamPurpose purpose) override {
     return inner_->MakeStream(purpose);

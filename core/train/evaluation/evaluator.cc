@@ -65,21 +65,34 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const RunConfig& co
                                                              kernels::Backend& backend) {
   std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options));
   RETURN_IF_ERROR(evaluator->Plan(text));
-  evaluator->transformer_ = shared;
-  if (shared == nullptr || evaluator->micro_batch_size_ != config.train.micro_batch_size) {
-    ASSIGN_OR_RETURN(evaluator->own_transformer_,
-                     Transformer::Create(shared == nullptr ? config.model : config.TrainedModel(),
-                                         static_cast<int64_t>(text.index().vocab_size),
-                                         evaluator->objective_->Shape(evaluator->micro_batch_size_),
-                                         backend, {.learns = false}));
-    evaluator->transformer_ = evaluator->own_transformer_.get();
-  }
-  ASSIGN_OR_RETURN(
-      evaluator->memory_,
-      MemoryRing::Create(config.model, evaluator->objective_->Shape(evaluator->micro_batch_size_),
-                         evaluator->lanes_.size(), backend));
+  RETURN_IF_ERROR(
+      evaluator->Allocate(static_cast<int64_t>(text.index().vocab_size), shared, backend));
   evaluator->Restart();
   return evaluator;
+}
+
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::CreateWithoutText(
+    const RunConfig& config, const EvaluatorOptions& options, int64_t vocab_size,
+    Transformer& shared, kernels::Backend& backend) {
+  std::unique_ptr<Evaluator> evaluator(new Evaluator(config, options));
+  RETURN_IF_ERROR(evaluator->MakeOwnObjective());
+  RETURN_IF_ERROR(evaluator->Allocate(vocab_size, &shared, backend));
+  return evaluator;
+}
+
+absl::Status Evaluator::Allocate(int64_t vocab_size, Transformer* shared,
+                                 kernels::Backend& backend) {
+  backend.set_purpose("evaluation");
+  transformer_ = shared;
+  const BatchShape shape = objective_->Shape(micro_batch_size_);
+  if (shared == nullptr || micro_batch_size_ != config_.train.micro_batch_size) {
+    ASSIGN_OR_RETURN(own_transformer_,
+                     Transformer::Create(shared == nullptr ? config_.model : config_.TrainedModel(),
+                                         vocab_size, shape, backend, {.learns = false}));
+    transformer_ = own_transformer_.get();
+  }
+  ASSIGN_OR_RETURN(memory_, MemoryRing::Create(config_.model, shape, lanes_.size(), backend));
+  return absl::OkStatus();
 }
 
 absl::Status Evaluator::Check(const RunConfig& config, const data::Dataset& text,
@@ -116,7 +129,7 @@ Coverage Evaluator::CoverageOf(int64_t windows) const {
   return {std::min(num_tokens_, windows * objective_->Shape(1).advance / directions), num_tokens_};
 }
 
-absl::Status Evaluator::Plan(const data::Dataset& text) {
+absl::Status Evaluator::MakeOwnObjective() {
   // An evaluation's batches are no steps of the run: annealing would start over.
   RunConfig annealed = config_;
   AnyOrderConfig& order = annealed.sampling.any_order;
@@ -126,6 +139,11 @@ absl::Status Evaluator::Plan(const data::Dataset& text) {
   if (order.token_order == TokenOrder::kCurriculum)
     order.token_order = AnyOrderConfig().token_order;
   ASSIGN_OR_RETURN(objective_, MakeObjective(annealed));
+  return absl::OkStatus();
+}
+
+absl::Status Evaluator::Plan(const data::Dataset& text) {
+  RETURN_IF_ERROR(MakeOwnObjective());
   RETURN_IF_ERROR(CheckTaskData(config_, text, TaskLabels::kMayLack));
   num_tokens_ = text.num_tokens();
   if (options_.whole) {

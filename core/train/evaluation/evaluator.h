@@ -64,6 +64,12 @@ class Evaluator {
                                                            Transformer* shared,
                                                            kernels::Backend& backend);
 
+  // What Create allocates of `backend` beside a trainer's network, without the text, whose windows
+  // may make it less. It evaluates nothing.
+  static absl::StatusOr<std::unique_ptr<Evaluator>> CreateWithoutText(
+      const RunConfig& config, const EvaluatorOptions& options, int64_t vocab_size,
+      Transformer& shared, kernels::Backend& backend);
+
   // Create's answer about config, text and options, without making a network; and whether the
   // evaluations can be compared by eval.metric: InvalidArgument for a figure that they do not
   // have, FailedPrecondition where patience or keep_best need labels and there are none.
@@ -100,6 +106,8 @@ class Evaluator {
  private:
   Evaluator(const RunConfig& config, const EvaluatorOptions& options);
   absl::Status Plan(const data::Dataset& text);
+  absl::Status MakeOwnObjective();
+  absl::Status Allocate(int64_t vocab_size, Transformer* shared, kernels::Backend& backend);
   absl::Status PlanWhole(const data::Dataset& text);
   Coverage CoverageOf(int64_t windows) const;
   absl::Status ComputeBatch(const StepArgs& weights);

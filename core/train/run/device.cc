@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/machine_memory.h"
-#include "core/base/status.h"
 
 namespace anyorder {
 
@@ -30,50 +30,45 @@ kernels::BackendOptions RankBackendOptions(const RunConfig& config, const std::s
   return options;
 }
 
-double DevicePeakFlops(absl::string_view device, DType dtype) {
-  struct Peak {
-    const char* words;  // of the name; of several that fit the first counts
-    double bf16;        // TFLOP/s of tensor cores, without sparsity
-    double fp32;        // of the other cores: products of fp32 use no TF32
+absl::Span<const KnownDevice> KnownDevices() {
+  static constexpr KnownDevice kDevices[] = {
+      {"B200", 2250, 75, 178.3, 8.0, 900},     {"H200 NVL", 835, 60, 139.8, 4.8, 450},
+      {"H200", 989, 67, 139.8, 4.8, 450},      {"GH200", 989, 67, 94.5, 4.0, 450},
+      {"H100 NVL", 835, 60, 93.1, 3.9, 300},   {"H100 PCIe", 756, 51, 79.1, 2.0, 64},
+      {"H100", 989, 67, 79.1, 3.35, 450},      {"A100 40GB", 312, 19.5, 39.4, 1.55, 300},
+      {"A100", 312, 19.5, 79.1, 2.0, 300},     {"L40S", 362, 91.6, 44.4, 0.86, 32},
+      {"L40", 181, 90.5, 44.4, 0.86, 32},      {"L4", 121, 30.3, 22.0, 0.3, 32},
+      {"A40", 150, 37.4, 44.4, 0.7, 32},       {"A10", 125, 31.2, 22.0, 0.6, 32},
+      {"RTX 4090", 165, 82.6, 23.5, 1.01, 32}, {"RTX 3090", 71, 35.6, 23.6, 0.94, 32}};
+  return kDevices;
+}
+
+const KnownDevice* FindKnownDevice(absl::string_view device) {
+  const auto words_of = [](absl::string_view name) {
+    return std::vector<std::string>(
+        absl::StrSplit(absl::AsciiStrToLower(name), absl::ByAnyChar(" -(,")));
   };
-  static constexpr Peak kPeaks[] = {
-      {"B200", 2250, 75},    {"H200 NVL", 835, 60},   {"H200", 989, 67},     {"GH200", 989, 67},
-      {"H100 NVL", 835, 60}, {"H100 PCIe", 756, 51},  {"H100", 989, 67},     {"A100", 312, 19.5},
-      {"L40S", 362, 91.6},   {"L40", 181, 90.5},      {"L4", 121, 30.3},     {"A40", 150, 37.4},
-      {"A10", 125, 31.2},    {"RTX 4090", 165, 82.6}, {"RTX 3090", 71, 35.6}};
-  const std::vector<absl::string_view> name = absl::StrSplit(device, absl::ByAnyChar(" -(,"));
-  for (const Peak& peak : kPeaks) {
-    const std::vector<absl::string_view> words = absl::StrSplit(peak.words, ' ');
-    const bool fits = std::all_of(words.begin(), words.end(), [&](absl::string_view word) {
-      return std::find(name.begin(), name.end(), word) != name.end();
-    });
-    if (fits) return 1e12 * (dtype == DType::kBFloat16 ? peak.bf16 : peak.fp32);
+  const std::vector<std::string> name = words_of(device);
+  for (const KnownDevice& known : KnownDevices()) {
+    const std::vector<std::string> words = words_of(known.words);
+    if (std::all_of(words.begin(), words.end(), [&](const std::string& word) {
+          return std::find(name.begin(), name.end(), word) != name.end();
+        }))
+      return &known;
   }
-  return 0;
+  return nullptr;
+}
+
+double DevicePeakFlops(absl::string_view device, DType dtype) {
+  const KnownDevice* const known = FindKnownDevice(device);
+  if (known == nullptr) return 0;
+  return 1e12 * (dtype == DType::kBFloat16 ? known->bf16 : known->fp32);
 }
 
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator) {
   return communicator.AllSame(DeviceName(backend), "computes on another device",
                               "one job needs one kind of device; choose nodes of one kind, or set "
                               "train.device = \"cpu\"");
-}
-
-absl::Status WithWhatFits(const absl::Status& status, const RunConfig& config,
-                          const std::function<bool(const RunConfig& candidate)>& fits) {
-  if (!absl::IsResourceExhausted(status)) return status;
-  std::string advice = SettingsThatFit(config, fits);
-  if (!advice.empty()) advice = absl::StrCat("; ", advice, ", which fits and changes no bit");
-  const std::vector<int64_t> sizes = Halves(config.train.micro_batch_size);
-  for (const int64_t lanes : sizes) {
-    RunConfig candidate = config;
-    candidate.train.micro_batch_size = lanes;
-    if (lanes == config.train.micro_batch_size || !fits(candidate)) continue;
-    return ResourceExhausted(status.message(), advice, "; train.micro_batch_size = ", lanes,
-                             " fits, it is ", config.train.micro_batch_size);
-  }
-  if (!advice.empty()) return ResourceExhausted(status.message(), advice);
-  return ResourceExhausted(status.message(), "; not even train.micro_batch_size = ", sizes.back(),
-                           " fits: the model is too large for this device");
 }
 
 std::string DeviceChange(const std::string& saved, const std::string& now) {

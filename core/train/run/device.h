@@ -2,12 +2,12 @@
 
 #pragma once
 
-#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 #include "core/base/dtype.h"
 #include "core/train/run/run_config.h"
@@ -30,19 +30,26 @@ inline std::string DeviceName(const kernels::Backend& backend) {
   return backend.is_host_memory() ? "cpu" : backend.name();
 }
 
-// What a device does at most, in FLOP/s of dense matrix products of `dtype`, by the name that
-// DeviceName has for it; 0 if this program does not know it, as for every CPU.
+// A GPU by its data sheet.
+struct KnownDevice {
+  const char* words;     // of the name; of several that fit the first counts
+  double bf16;           // TFLOP/s of tensor cores, without sparsity
+  double fp32;           // of the other cores: products of fp32 use no TF32
+  double memory_gib;     // that CUDA gives a program
+  double memory_rate;    // TB/s
+  double neighbor_rate;  // GB/s to GPUs of its node, in one direction: NVLink or PCIe
+};
+absl::Span<const KnownDevice> KnownDevices();
+// By the name that DeviceName has for it, or a part of it, in letters of any case; null if this
+// program does not know it, as for every CPU.
+const KnownDevice* FindKnownDevice(absl::string_view device);
+// What a device does at most, in FLOP/s of dense matrix products of `dtype`; 0 if not known.
 double DevicePeakFlops(absl::string_view device, DType dtype);
 
 // Collective. FailedPrecondition, on all ranks, naming the first rank whose device is another than
 // rank 0's: the ranks would wait for the slowest, and their copies of the weights could drift
 // apart.
 absl::Status CheckSameDevices(const kernels::Backend& backend, dist::Communicator& communicator);
-
-// Adds to ResourceExhausted of a device which train.recompute would fit, and which
-// train.micro_batch_size without: the largest that `fits` says yes to.
-absl::Status WithWhatFits(const absl::Status& status, const RunConfig& config,
-                          const std::function<bool(const RunConfig& candidate)>& fits);
 
 // One line for the log if a checkpoint was made on another device, else "". `saved` is "" in
 // checkpoints of earlier versions, which knew the CPU only.

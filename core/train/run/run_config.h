@@ -12,7 +12,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 
 #include "core/base/fields.h"
@@ -411,20 +410,5 @@ absl::Status CheckSameRun(const RunConfig& started, const RunConfig& now);
 std::vector<std::string> FunctionLines(const RunConfig& config);
 // InvalidArgument as above, of these keys.
 absl::Status CheckSameFunction(const RunConfig& weights, const RunConfig& now);
-
-// Sizes of a batch that a message may recommend: `size` and its halves, which keep the number of
-// microbatches a power of two.
-std::vector<int64_t> Halves(int64_t size);
-
-// "set train.global_batch_size = 64" (and train.micro_batch_size where that must change, too): the
-// largest that are not above those of `config`, pass validation with `ranks` ranks, and that `fits`
-// says yes to. Empty if there are none.
-std::string BatchThatFits(const RunConfig& config, int64_t ranks,
-                          absl::FunctionRef<bool(const RunConfig& candidate)> fits);
-
-// "set train.recompute = \"layer\" and dist.leaves_per_exchange = 1": the first settings that take
-// less memory and more time, and change no bit, that `fits` says yes to. Empty if there are none.
-std::string SettingsThatFit(const RunConfig& config,
-                            absl::FunctionRef<bool(const RunConfig& candidate)> fits);
 
 }  // namespace anyorder

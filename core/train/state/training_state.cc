@@ -50,6 +50,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     const RunConfig& config, const ParameterLayout& layout, const std::vector<int64_t>& leaves,
     dist::Communicator& communicator, kernels::Backend& backend, dist::DeviceTransport& transport) {
   std::unique_ptr<TrainingState> state(new TrainingState(config, layout, leaves, backend));
+  backend.set_purpose("optimizer");
   ASSIGN_OR_RETURN(
       state->optimizer_,
       dist::ShardedOptimizer::Create(communicator, backend, transport, layout.num_elements(),
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
   dist::WeightWindowsOptions weights{.num_elements = layout.num_elements(),
                                      .dtype = ToDType(config.model.dtype),
                                      .window_begins = layout.windows()};
+  backend.set_purpose("weights");
   // What few weights adapters have is whole.
   const bool has_frozen = layout.num_frozen_elements() > 0;
   if (!has_frozen) weights.sharding = config.dist.shard_weights;
@@ -69,6 +71,7 @@ absl::StatusOr<std::unique_ptr<TrainingState>> TrainingState::Create(
     ASSIGN_OR_RETURN(state->frozen_,
                      dist::WeightWindows::Create(communicator, backend, transport, weights));
   }
+  backend.set_purpose("recurrence memory");
   // How far lanes advance, and so what a ring holds, is the objective's.
   ASSIGN_OR_RETURN(const std::unique_ptr<Objective> objective, MakeObjective(config));
   ASSIGN_OR_RETURN(state->memory_,

@@ -209,12 +209,6 @@ class BackwardPass {
 
 }  // namespace
 
-int64_t AttentionPlanBytes(const AttentionShape& shape, DType dtype) {
-  ScratchCutter cutter(nullptr);
-  PlanPieces(shape, dtype, cutter);
-  return cutter.bytes();
-}
-
 void PlanAttention(const AttentionPlan& plan, StreamView stream) {
   CheckArguments(plan, AttentionPlanBytes(plan.shape, plan.dtype));
   ScratchCutter cutter(plan.memory.raw());
@@ -230,12 +224,6 @@ void PlanAttention(const AttentionPlan& plan, StreamView stream) {
     }
     if (plan.is_for_backward && HasDistances(plan.shape)) LaunchKeyOrder(in, pieces.order, stream);
   });
-}
-
-int64_t AttentionScratchElements(const AttentionShape& shape) {
-  ScratchCutter cutter(nullptr);
-  PreparedScratch(shape, cutter);
-  return cutter.bytes() / static_cast<int64_t>(sizeof(float));
 }
 
 void Run(const AttentionForwardArgs& args, float* scratch, StreamView stream) {
@@ -258,13 +246,6 @@ void Run(const AttentionForwardArgs& args, float* scratch, StreamView stream) {
   });
 }
 
-int64_t AttentionBackwardBytesWithin(const AttentionShape& shape, DType dtype, int64_t most_bytes) {
-  ScratchCutter cutter(nullptr);
-  const GroupSizes sizes = GroupSizes::Of(shape, dtype, most_bytes);
-  WithStorage(dtype, [&]<typename T>() { BackwardScratch<T>(shape, sizes, cutter); });
-  return cutter.bytes();
-}
-
 void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_bytes,
                              StreamView stream) {
   const int64_t bytes = AttentionBackwardBytesWithin(args.in.shape, args.in.q.dtype(), most_bytes);
@@ -272,10 +253,6 @@ void AttentionBackwardWithin(const AttentionBackwardArgs& args, int64_t most_byt
       << "workspace of " << args.workspace.num_bytes() << " bytes, attention needs " << bytes;
   WithStorage(args.in.q.dtype(),
               [&]<typename T>() { BackwardPass<T>(args, most_bytes, stream).Run(); });
-}
-
-int64_t AttentionBackwardWorkspaceBytes(const AttentionShape& shape, DType dtype) {
-  return AttentionBackwardBytesWithin(shape, dtype, kMostScoreBytes);
 }
 
 void Run(const AttentionBackwardArgs& args, StreamView stream) {

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <type_traits>
 
 #include "kernels/cuda/attention/attention_distances.cuh"
@@ -6,17 +5,6 @@
 #include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
-namespace {
-
-// Enough blocks for a GPU, few enough sums to add.
-constexpr int64_t kMostSlots = 4;
-
-}  // namespace
-
-int DistanceSlots(int64_t batch_size) {
-  return static_cast<int>(std::clamp<int64_t>(batch_size, 1, kMostSlots));
-}
-
 template <typename T>
 void LaunchDistanceSums(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
                         const KeyOrder& order, float* sums, float* weights, StreamView stream) {

@@ -5,6 +5,7 @@
 
 #include "core/base/stream.h"
 #include "kernels/cuda/attention/attention_key_order.h"
+#include "kernels/cuda/platform/launch_shape.h"
 
 namespace anyorder::kernels::cuda {
 
@@ -50,22 +51,29 @@ int64_t KeyTiles(const AttentionProblem<T>& in);
 // attention_distances.cu: sums [slots, num_tables, R, H*D] of gradient * q and weights [slots,
 // num_tables, H, R] of the gradients, by distance; groups of lanes come in order, and each adds to
 // those before.
-int DistanceSlots(int64_t batch_size);
+// Enough blocks for a GPU, few enough sums to add.
+constexpr int DistanceSlots(int64_t batch_size) {
+  return static_cast<int>(batch_size < 1 ? 1 : batch_size > 4 ? 4 : batch_size);
+}
 template <typename T>
 void LaunchDistanceSums(const AttentionProblem<T>& in, const AttentionScores<T>& scores,
                         const KeyOrder& order, float* sums, float* weights, StreamView stream);
 
 // attention_parameters.cu. `parts` is memory for a first stage.
-int64_t SumRowsParts(int64_t rows);  // rows of `parts`
+inline constexpr int kSumChunk = 64;  // rows that a first stage adds
+// Rows of `parts`.
+constexpr int64_t SumRowsParts(int64_t rows) { return CeilDivide(rows, kSumChunk); }
 void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
                    float* result, StreamView stream);
-int64_t TableParts(int64_t rows);
+inline constexpr int kTableChunk = 16;  // the same, of tables: a row is a sum already
+constexpr int64_t TableParts(int64_t rows) { return CeilDivide(rows, kTableChunk); }
 // position_sums: [TableParts(num_tables * R), H*D], or null without position_bias; LaunchSumRows
 // makes dposition_bias of it.
 template <typename T>
 void LaunchRelativeGradient(const AttentionProblem<T>& in, const float* sums, const float* weights,
                             T* drelative, float* position_sums, StreamView stream);
-int64_t SegmentPartElements(int64_t model_dim);
+inline constexpr int kSegmentParts = 128;
+constexpr int64_t SegmentPartElements(int64_t model_dim) { return kSegmentParts * 2 * model_dim; }
 template <typename T>
 void LaunchSegmentGradients(const AttentionProblem<T>& in, const float* other_segment, float* parts,
                             float* dsegment_embedding, float* dsegment_bias, StreamView stream);

@@ -9,9 +9,7 @@
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kColumnThreads = 128;
-inline constexpr int kSumChunk = 64;    // rows that a first stage adds
-inline constexpr int kTableChunk = 16;  // the same, of tables: a row is a sum already
-inline constexpr int kLoads = 8;        // that a thread has under way
+inline constexpr int kLoads = 8;  // that a thread has under way
 
 ANYORDER_DEVICE int ColumnOfThread() { return BlockX() * BlockThreads() + Thread(); }
 
@@ -101,7 +99,6 @@ struct SegmentGradientParams {
 // A block has 256 columns, eight a thread, and kSegmentPhases rows at a time; part b the rows b *
 // kSegmentPhases + phase and then every kSegmentParts * kSegmentPhases-th. The grid is (columns,
 // parts). Shared memory: what a phase gives to the sum.
-inline constexpr int kSegmentParts = 128;
 inline constexpr int kSegmentGroups = 32;
 inline constexpr int kSegmentPhases = 8;
 inline constexpr int kSegmentThreads = kSegmentGroups * kSegmentPhases;
@@ -324,9 +321,6 @@ LaunchShape ColumnShape(int64_t columns, int64_t rows) {
 
 }  // namespace
 
-int64_t TableParts(int64_t rows) { return CeilDivide(rows, kTableChunk); }
-int64_t SumRowsParts(int64_t rows) { return CeilDivide(rows, kSumChunk); }
-
 void LaunchSumRows(const float* rows, int64_t num_rows, int64_t columns, float* parts,
                    float* result, StreamView stream) {
   const int64_t num_parts = SumRowsParts(num_rows);
@@ -345,8 +339,6 @@ void LaunchRelativeGradient(const AttentionProblem<T>& in, const float* sums, co
          ColumnShape(in.model_dim(), TableParts(int64_t{in.num_tables} * in.num_distances)), params,
          stream);
 }
-
-int64_t SegmentPartElements(int64_t model_dim) { return kSegmentParts * 2 * model_dim; }
 
 template <typename T>
 void LaunchSegmentGradients(const AttentionProblem<T>& in, const float* other_segment, float* parts,

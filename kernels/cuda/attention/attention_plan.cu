@@ -299,56 +299,9 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kPlanThreads, 1)
   planner.Run();
 }
 
-namespace {
-
-constexpr int64_t kPlanAlignment = 16;
-
-int64_t KeyTiles(int64_t num_keys) { return CeilDivide(num_keys, kKeyTile); }
-
-// Sorted query rows over the positions of the keys need no more tiles: each is closed by its last
-// row or by the end of a span.
-int64_t QueryTiles(const AttentionShape& shape) {
-  if (shape.num_tables == 0 || shape.num_distances == 0)
-    return CeilDivide(shape.query_rows, UnplacedTile::kRows);
-  const int64_t by_rows = CeilDivide(shape.query_rows, TableTile::kRows);
-  const int64_t most = by_rows + CeilDivide(shape.num_keys, TableTile::kSpan) + 1;
-  return most < shape.query_rows ? most : shape.query_rows;
-}
-
-RingPlan Place(const AttentionShape& shape, ScratchCutter* cutter) {
-  RingPlan plan;
-  const int64_t lanes = shape.batch_size;
-  plan.key_tiles = static_cast<int>(KeyTiles(shape.num_keys));
-  plan.capacity[0] = static_cast<int>(CeilDivide(shape.content_rows, ContentTile::kRows));
-  plan.capacity[1] = static_cast<int>(QueryTiles(shape));
-  const int64_t slots = lanes * plan.key_tiles * kKeyTile;
-  plan.forms = cutter->Take<int32_t>(2 * lanes);
-  for (int stream = 0; stream < 2; ++stream)
-    plan.tiles[stream] = cutter->Take<RingRowTile>(lanes * plan.capacity[stream]);
-  plan.work = cutter->Take<RingRowTile>(lanes * (plan.capacity[0] + plan.capacity[1]));
-  plan.keys = cutter->Take<SlotSummary>(lanes * plan.key_tiles);
-  plan.orders = cutter->Take<RingKeyOrder>(slots);
-  plan.rules = cutter->Take<RingKeyRule>(slots);
-  return plan;
-}
-
-}  // namespace
-
 bool RingApplies(const AttentionProblem<BFloat16>& in) {
   return in.head_dim == kRingHeadDim && in.num_bias_distances == 0 && in.is_aligned &&
-         KeyTiles(in.num_keys) <= kMostKeyTiles;
-}
-
-int64_t RingPlanBytes(const AttentionShape& shape) {
-  if (shape.head_dim != kRingHeadDim || shape.num_bias_distances > 0) return 0;
-  ScratchCutter cutter(nullptr, kPlanAlignment);
-  Place(shape, &cutter);
-  return cutter.bytes();
-}
-
-RingPlan PlaceRingPlan(const AttentionShape& shape, void* memory) {
-  ScratchCutter cutter(memory, kPlanAlignment);
-  return Place(shape, &cutter);
+         CeilDivide(in.num_keys, kKeyTile) <= kMostKeyTiles;
 }
 
 void MakeRingPlan(const AttentionProblem<BFloat16>& in, const RingPlan& plan, StreamView stream) {

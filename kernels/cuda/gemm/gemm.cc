@@ -36,13 +36,10 @@ GemmEngine::GemmEngine(Runtime& runtime)
       sums_(runtime.MakeScratch()) {}
 
 absl::Status GemmEngine::Reserve(int64_t rows, int64_t columns, StreamView stream) {
-  // SumApart's, too.
-  const int64_t partials = ColumnSumScratchElements(rows, columns) * SizeOf(DType::kFloat32);
-  RETURN_IF_ERROR(workspaces_->Reserve(std::max(workspace_bytes(), partials), stream));
-  // Biases of a batch of two begin at whole multiples.
-  const int64_t bytes = columns * SizeOf(DType::kFloat32) + 2 * kBiasAlignment;
-  RETURN_IF_ERROR(biases_->Reserve(bytes, stream));
-  return sums_->Reserve(bytes, stream);
+  const GemmReserve bytes = GemmReserveOf(rows, columns, workspace_bytes());
+  RETURN_IF_ERROR(workspaces_->Reserve(bytes.workspace, stream));
+  RETURN_IF_ERROR(biases_->Reserve(bytes.bias, stream));
+  return sums_->Reserve(bytes.sum, stream);
 }
 
 void* GemmEngine::Workspace(StreamView stream, int64_t bytes) {

@@ -9,14 +9,11 @@
 
 #include "core/base/stream.h"
 #include "kernels/cuda/gemm/gemm_table.h"
+#include "kernels/cuda/operations/operation_sizes.h"
 #include "kernels/cuda/platform/runtime.h"
 #include "kernels/gemm.h"
 
 namespace anyorder::kernels::cuda {
-
-// The alignment of a bias, and of a place for sums, as the library gets it. It reads vectors of
-// this size, and no key tells algorithms by that address.
-inline constexpr int kBiasAlignment = 16;
 
 // A product as libraries of column-major matrices see it: d = op(a) op(b) + bias[row] (+ d), of
 // rows x columns, `inner` products each. It is c^T = op(b)^T op(a)^T of the contract, so that
@@ -68,6 +65,8 @@ class GemmEngine {
   absl::Status Reserve(int64_t rows, int64_t columns, StreamView stream);
   // Backend::RoundsProductFirst.
   virtual bool rounds_product_first() const { return false; }
+  // What Multiply will ask Workspace for.
+  virtual int64_t workspace_bytes() const { return 0; }
 
  protected:
   // Kernels of ours do the rest. No size is 0. Always the same for one shape.
@@ -77,8 +76,6 @@ class GemmEngine {
   Runtime& runtime() { return runtime_; }
   // Device memory of one stream, which its operations use one after another.
   void* Workspace(StreamView stream, int64_t bytes);
-  // What Multiply will ask Workspace for.
-  virtual int64_t workspace_bytes() const { return 0; }
 
  private:
   // Sets the product's bias and its steps: the caller's, or a copy where dtype or addresses do not

@@ -12,8 +12,6 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-// What NVIDIA advises for sm_90; sm_80 does with less.
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 // Partial sums in the workspace are added by one kernel in a fixed order. In place they are added
 // in whatever order blocks end.
 constexpr uint32_t kFixedOrder = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
@@ -156,7 +154,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
     CheckCublas(lt_.MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
                 "attribute of a preference");
   };
-  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kWorkspaceBytes));
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(kCublasLtBytes));
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, kFixedOrder);
   // The library's a is the contract's b.
   set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(key.align_b));
@@ -178,7 +176,7 @@ std::vector<cublasLtMatmulHeuristicResult_t> CublasLtGemm::Candidates(const Plan
   results.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(found) : 0);
   std::erase_if(results, [](const auto& result) {
     return result.state != CUBLAS_STATUS_SUCCESS ||
-           result.workspaceSize > static_cast<size_t>(kWorkspaceBytes);
+           result.workspaceSize > static_cast<size_t>(kCublasLtBytes);
   });
   return results;
 }
@@ -193,7 +191,7 @@ std::optional<CublasLtGemm::Plan> CublasLtGemm::TakePinned(
   const cublasStatus_t status = lt_.MatmulAlgoCheck(handle_, plan.description, plan.a, plan.b,
                                                     plan.d, plan.d, &plan.algorithm, &result);
   plan.exists = status == CUBLAS_STATUS_SUCCESS && result.state == CUBLAS_STATUS_SUCCESS &&
-                result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes);
+                result.workspaceSize <= static_cast<size_t>(kCublasLtBytes);
   if (plan.exists) return plan;
   Destroy(plan);
   LogWarning(absl::StrCat("'", table_path_, "' pins an algorithm that cuBLASLt refuses for ",
@@ -269,11 +267,11 @@ cublasStatus_t CublasLtGemm::Start(const Plan& plan, const ColumnMajorProduct& p
   const float beta = product.key.accumulates ? 1 : 0;
   return lt_.Matmul(handle_, plan.description, &product.scale, product.a, plan.a, product.b, plan.b,
                     &beta, product.d, plan.d, product.d, plan.d, &plan.algorithm,
-                    Workspace(stream, kWorkspaceBytes), kWorkspaceBytes,
+                    Workspace(stream, kCublasLtBytes), kCublasLtBytes,
                     static_cast<cudaStream_t>(stream.handle));
 }
 
-int64_t CublasLtGemm::workspace_bytes() const { return kWorkspaceBytes; }
+int64_t CublasLtGemm::workspace_bytes() const { return kCublasLtBytes; }
 
 Made CublasLtGemm::Multiply(const ColumnMajorProduct& product, StreamView stream) {
   Plan& plan = PlanOf(product, stream);

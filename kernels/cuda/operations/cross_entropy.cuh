@@ -16,19 +16,13 @@
 #pragma once
 
 #include "kernels/cuda/operations/partial_sums.cuh"
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kSoftmaxThreads = 256;
 inline constexpr int kLogitThreads = 128;
-inline constexpr int kLogitRows = 32;  // of one partial sum of the bias's gradient
-
-// Gradients that fit in front of the logits: with an eighth of the rows, four launches turn all of
-// them.
-constexpr int64_t LeadRows(int64_t rows) {
-  return ((rows + 7) / 8 + kLogitRows - 1) / kLogitRows * kLogitRows;
-}
 
 // Where a launch must end that begins with row `begin`, a multiple of kLogitRows. In rows of T,
 // half as long as those of logits, what it writes ends at `end` and what nobody has read yet begins
@@ -39,12 +33,6 @@ constexpr int64_t GradientRowsEnd(int64_t begin, int64_t rows, int64_t lead) {
   const int64_t end = lead + 2 * begin;
   return end < rows ? end : rows;
 }
-
-// Of one row: what exp and the sum need not overflow, and no second reading of the row.
-struct SoftmaxStatistics {
-  float largest;  // logit
-  float inverse;  // 1 / sum_j exp(logit_j - largest)
-};
 
 template <typename T>
 struct SoftmaxParams {

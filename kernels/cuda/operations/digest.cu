@@ -1,15 +1,13 @@
 // The digest of a range of bytes (kernels/digest.h): blocks add the words that are theirs, and one
 // block adds the blocks.
 
-#include <algorithm>
-
 #include "kernels/cuda/operations/operations.h"
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/launch.h"
 #include "kernels/digest.h"
 
 namespace anyorder::kernels::cuda {
 
-inline constexpr int kDigestThreads = 256;
 inline constexpr int64_t kDigestBytes = kDigestThreads * static_cast<int64_t>(sizeof(DigestValue));
 
 struct DigestParams {
@@ -69,26 +67,9 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kDigestThreads, 4)
   if (Thread() == 0) *p.digest = FinishDigest(sum, p.bytes);
 }
 
-namespace {
-
-// Several waves of any chip. More would only add to what the last block joins.
-constexpr int64_t kMostBlocks = 2048;
-
-int64_t BlocksFor(int64_t bytes) {
-  constexpr int64_t kWordsPerThread = 4;
-  return std::clamp<int64_t>(CeilDivide(bytes, 8 * kDigestThreads * kWordsPerThread), 1,
-                             kMostBlocks);
-}
-
-}  // namespace
-
-int64_t DigestScratchElements(int64_t bytes) {
-  return BlocksFor(bytes) * static_cast<int64_t>(sizeof(DigestValue) / sizeof(float));
-}
-
 void Run(const DigestArgs& args, float* scratch, StreamView stream) {
   const int64_t bytes = args.x.num_bytes();
-  const int64_t blocks = BlocksFor(bytes);
+  const int64_t blocks = DigestBlocks(bytes);
   auto* const partials = reinterpret_cast<DigestValue*>(scratch);
   const LaunchShape shape{
       .blocks_x = blocks, .threads = kDigestThreads, .shared_bytes = kDigestBytes};

@@ -9,11 +9,6 @@
 namespace anyorder::kernels::cuda {
 namespace {
 
-// Scratch, in elements: the partial sums first, because they are read by 16 bytes.
-int64_t PartialElements(int64_t rows, int64_t columns) {
-  return CeilDivide(CeilDivide(rows, kRunPiece) * 2 * columns, 4) * 4;
-}
-
 SortBuffers SortBuffersIn(float* scratch, int64_t rows) {
   auto* const arrays = reinterpret_cast<int32_t*>(scratch);
   return {{arrays, arrays + rows},
@@ -23,17 +18,14 @@ SortBuffers SortBuffersIn(float* scratch, int64_t rows) {
 
 }  // namespace
 
-int64_t EmbeddingBackwardScratchElements(int64_t rows, int64_t columns) {
-  return PartialElements(rows, columns) + 4 * rows + SortCounts(rows);
-}
-
 void Run(const EmbeddingBackwardArgs& args, float* scratch, StreamView stream) {
   const int64_t rows = NumRows(args.dy);
   const int64_t columns = NumColumns(args.dy);
   if (rows == 0 || columns == 0) return;
   ANYORDER_CHECK(rows <= std::numeric_limits<int32_t>::max())
       << rows << " rows of a table's gradient";
-  const SortBuffers buffers = SortBuffersIn(scratch + PartialElements(rows, columns), rows);
+  const SortBuffers buffers =
+      SortBuffersIn(scratch + EmbeddingPartialElements(rows, columns), rows);
   const int sorted =
       SortPlaces(args.ids, rows, static_cast<int32_t>(NumRows(args.dtable)), buffers, stream);
   const LaunchShape shape{.blocks_x = CeilDivide(rows, kRunPiece),

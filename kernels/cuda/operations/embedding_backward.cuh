@@ -9,12 +9,12 @@
 
 #pragma once
 
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kRunThreads = 128;
-inline constexpr int kRunPiece = 64;
 inline constexpr int kRunBatch = 4;  // rows under way at a time
 inline constexpr int kJoinWarps = 8;
 inline constexpr int kJoinThreads = kJoinWarps * kWarp;

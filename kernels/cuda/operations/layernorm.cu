@@ -4,19 +4,19 @@
 // A warp has a row. Rows of up to kRegisterColumns columns stay in its registers between the passes
 // over them (forward reads two and writes two matrices, backward reads two and writes two); longer
 // ones are read again. The gradients of gamma and beta are partial sums of a fixed number of
-// blocks, each over the rows b, b + kPartials, ..., added in an order of their own
+// blocks, each over the rows b, b + kNormParts, ..., added in an order of their own
 // (partial_sums.cuh): the same bits on every GPU.
 
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/partial_sums.cuh"
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/vector8.h"
 
 namespace anyorder::kernels::cuda {
 
 inline constexpr int kNormWarps = 4;       // rows that a block has at a time
-inline constexpr int kPartials = 256;      // blocks of backward
 inline constexpr int kRegisterGroups = 4;  // groups of 8 columns that a lane keeps
 inline constexpr int kRegisterColumns = kRegisterGroups * kGroup * kWarp;
 
@@ -48,7 +48,7 @@ struct NormBackwardParams {
   const int32_t* row_ids;
   T* dx;
   T* dresidual;     // or null
-  float* partials;  // [kPartials, 2, columns]
+  float* partials;  // [kNormParts, 2, columns]
   int64_t rows;
   int columns;
 };
@@ -205,7 +205,7 @@ ANYORDER_DEVICE void AddProducts(const Vector8& a, const Vector8& b, Vector8& su
 }
 
 // Rows of up to kRegisterColumns columns: dx and the partial sums of gamma's and beta's gradients.
-// Block b, warp w takes the rows b * kNormWarps + w + k * kPartials * kNormWarps. Shared memory:
+// Block b, warp w takes the rows b * kNormWarps + w + k * kNormParts * kNormWarps. Shared memory:
 // [kNormWarps, 2, columns] floats.
 template <typename T, bool kAligned, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 2)
@@ -291,7 +291,7 @@ ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(kNormWarps* kWarp, 4)
                int count) { work.Store(dy, xhat, gamma, mean_g, mean_g_xhat, column, count); });
 }
 
-// Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kPartials,
+// Their gamma and beta, before dx may overwrite dy: block (b, c) sums the rows b, b + kNormParts,
 // ... of 128 columns, one a thread.
 template <typename T, bool kRms>
 ANYORDER_KERNEL void ANYORDER_LAUNCH_BOUNDS(128, 4)
@@ -364,8 +364,6 @@ NormBackwardParams<T> ParamsOf(const LayerNormBackwardArgs& args, float* scratch
 
 }  // namespace
 
-int64_t LayerNormScratchElements(int64_t columns) { return kPartials * 2 * columns; }
-
 void Run(const LayerNormForwardArgs& args, StreamView stream) {
   const int64_t columns = NumColumns(args.x);
   const bool is_aligned =
@@ -388,13 +386,13 @@ void LaunchBackward(const NormBackwardParams<T>& params, StreamView stream) {
   const int64_t columns = params.columns;
   if (columns <= kRegisterColumns) {
     const LaunchShape shape{
-        .blocks_x = kPartials,
+        .blocks_x = kNormParts,
         .threads = kThreads,
         .shared_bytes = kNormWarps * 2 * columns * static_cast<int64_t>(sizeof(float))};
     Launch(NormBackwardKernel<T, kAligned, kRms>, shape, params, stream);
     return;
   }
-  const LaunchShape by_columns{.blocks_x = kPartials,
+  const LaunchShape by_columns{.blocks_x = kNormParts,
                                .blocks_y = static_cast<int>(CeilDivide(columns, kColumnThreads)),
                                .threads = kColumnThreads};
   Launch(NormBackwardColumnsKernel<T, kRms>, by_columns, params, stream);
@@ -413,7 +411,7 @@ void Run(const LayerNormBackwardArgs& args, float* scratch, StreamView stream) {
       LaunchBackward<T, kAligned, kRms>(ParamsOf<T>(args, scratch), stream);
     });
   });
-  const NormReduceParams reduce{scratch, kPartials, args.dgamma.data<float>(),
+  const NormReduceParams reduce{scratch, kNormParts, args.dgamma.data<float>(),
                                 DataOrNull<float>(args.dbeta), static_cast<int>(columns)};
   Launch(NormReduceKernel, ShapeOfSums(2 * columns), reduce, stream);
 }

@@ -9,6 +9,7 @@
 #include "kernels/arguments.h"
 #include "kernels/cuda/operations/operations.h"
 #include "kernels/cuda/operations/partial_sums.cuh"
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/launch.h"
 #include "kernels/cuda/platform/vector8.h"
 
@@ -222,8 +223,6 @@ ANYORDER_KERNEL void RotaryKernel(RotaryParams<T> p) {
   p.y[at + half] = FromFloat<T>(high * cosine + low * sine);
 }
 
-inline constexpr int kColumnSumRows = 256;  // of one partial sum
-
 template <typename T>
 struct ColumnSumParams {
   const T* x;
@@ -375,10 +374,6 @@ void Run(const RotaryArgs& args, StreamView stream) {
                                  static_cast<int>(NumColumns(args.angles))};
     Launch(RotaryKernel<T>, ShapeOfThreads(rows * (columns / 2), kRowwiseThreads), params, stream);
   });
-}
-
-int64_t ColumnSumScratchElements(int64_t rows, int64_t columns) {
-  return CeilDivide(rows, kColumnSumRows) * columns;
 }
 
 void Run(const ColumnSumArgs& args, float* scratch, StreamView stream) {

@@ -9,15 +9,11 @@
 
 #include <bit>
 
+#include "kernels/cuda/operations/scratch.h"
 #include "kernels/cuda/platform/launch.h"
 
 namespace anyorder::kernels::cuda {
 
-inline constexpr int kSortThreads = 128;
-inline constexpr int kSortItems = 8;  // neighbours that a thread has
-inline constexpr int kSortTile = kSortThreads * kSortItems;
-inline constexpr int kDigitBits = 5;
-inline constexpr int kDigits = 1 << kDigitBits;
 // Counters of one thread in shared memory, padded: threads that count the same digit meet in
 // different banks.
 inline constexpr int kCounterPitch = kDigits + 1;
@@ -136,7 +132,6 @@ struct SortBuffers {
   int32_t* values[2];
   uint32_t* counts;  // [SortCounts(n)]
 };
-constexpr int64_t SortCounts(int64_t n) { return CeilDivide(n, kSortTile) * kDigits; }
 
 // Sorts the places 0 ... n - 1 by keys[place], equal keys in increasing place. Returns the set that
 // has the result. Keys must be in [0, num_keys); others trap.

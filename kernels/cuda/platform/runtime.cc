@@ -108,6 +108,4 @@ void* StreamScratch::Take(int64_t bytes, StreamView stream) {
   return blocks_[runtime_.Resolve(stream).handle].data;
 }
 
-void StreamScratch::Release(StreamView stream) { Free(blocks_[runtime_.Resolve(stream).handle]); }
-
 }  // namespace anyorder::kernels::cuda

@@ -145,8 +145,6 @@ class StreamScratch {
   // For the operation that comes next on `stream`, which finds any values there. A lack of memory
   // ends the program; a block that would have to grow inside of a graph aborts.
   virtual void* Take(int64_t bytes, StreamView stream);
-  // Frees the block of `stream`.
-  void Release(StreamView stream);
 
  protected:
   Runtime& runtime() { return runtime_; }

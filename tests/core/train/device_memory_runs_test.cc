@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/train/plan/memory_plan.h"
+#include "core/train/run/config_file.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "tests/core/train/trainer_fixture.h"
 #include "tests/emulated_gpu/runtime.h"
@@ -145,37 +148,50 @@ class DeviceShortageTest : public TrainerTest {
     testing::SetKeys("steps = 2, global_batch_size = 2, micro_batch_size = 2, seq_len = 32",
                      config_.train, config_.sampling);
   }
-  absl::Status TrainWith(int64_t memory_bytes, bool reserves = true) {
-    make_backend_ = [=]() -> absl::StatusOr<BackendPtr> {
+  absl::Status TrainWith(int64_t memory_bytes, bool reserves = true, int64_t taken = 0) {
+    std::unique_ptr<kernels::Buffer> others;
+    make_backend_ = [&, memory_bytes, reserves, taken]() -> absl::StatusOr<BackendPtr> {
       ASSIGN_OR_RETURN(BackendPtr backend,
                        kernels::cuda::MakeCudaBackend(
                            kernels::cuda::emulation::MakeEmulatedRuntime({{}, memory_bytes}), {}));
+      if (taken > 0) others = backend->Allocate(taken).value();
       if (!reserves) backend = std::make_unique<Unreserved>(std::move(backend));
       return backend;
     };
     return TrainAnew(1)[0];
   }
-  // The least memory with which a run of no steps is set up.
-  int64_t LeastMemory(bool reserves) {
-    config_.train.steps = 0;
-    int64_t too_little = 0;
-    int64_t enough = int64_t{1} << 24;
-    while (enough - too_little > 1) {
-      const int64_t middle = (too_little + enough) / 2;
-      (TrainWith(middle, reserves).ok() ? enough : too_little) = middle;
-    }
-    config_.train.steps = 2;
-    return enough;
+  MemoryPlan Plan() const {
+    const Cluster cluster{.device = {.is_gpu = true, .library_workspace_bytes = 0}};
+    return PlanMemory(config_, kVocabulary, cluster).value();
   }
+  int64_t PlannedMemory() const { return static_cast<int64_t>(Plan().device()); }
 };
 
-TEST_F(DeviceShortageTest, ARunThatIsSetUpHasAllTheMemoryThatItNeeds) {
-  const int64_t least = LeastMemory(true);
-  EXPECT_TRUE(TrainWith(least).ok());
-  const absl::Status status = TrainWith(least - 1);
-  EXPECT_EQ(ExitStatusFor(status), kExitIo);
-  EXPECT_THAT(status, Says("bytes on emulated GPU: ", " are free; ",
-                           "; train.micro_batch_size = 1 fits, it is 2"));
+// With every setting of less memory, and an evaluation, with and without a network of its own.
+TEST_F(DeviceShortageTest, ARunTrainsInExactlyTheMemoryThatIsPlanned) {
+  EvaluateHeldOut();
+  config_.eval.every = 1;
+  for (const char* settings :
+       {"", "train.recompute=elementwise", "train.recompute=layer", "checkpoint.staged_copies=1",
+        "optimizer.state=host dist.partials=host", "eval.batch_size=3", "model.dtype=bf16",
+        "optimizer.ema_decay=0.5"}) {
+    SCOPED_TRACE(settings);
+    const RunConfig before = config_;
+    for (const auto setting : absl::StrSplit(settings, ' ', absl::SkipEmpty()))
+      ASSERT_TRUE(ApplyOverride(setting, config_).ok());
+    const int64_t planned = PlannedMemory();
+    EXPECT_TRUE(TrainWith(planned).ok());
+    const absl::Status status = TrainWith(planned - 1);
+    EXPECT_EQ(ExitStatusFor(status), kExitIo);
+    EXPECT_THAT(status, Says("each of the ranks on this machine (1) needs at least ", "1 GPU of "));
+    config_ = before;
+  }
+}
+
+// What others have taken of it meanwhile only the allocations find.
+TEST_F(DeviceShortageTest, MemoryThatOthersTookIsMissingInSetUp) {
+  EXPECT_THAT(TrainWith(PlannedMemory(), true, /*taken=*/1000),
+              Says("bytes on emulated GPU: ", " are free"));
 }
 
 using DeviceShortageDeathTest = DeviceShortageTest;
@@ -183,8 +199,9 @@ using DeviceShortageDeathTest = DeviceShortageTest;
 // Where something was not foreseen: one line, the same exit status, and no checkpoint of the step.
 TEST_F(DeviceShortageDeathTest, AShortageInAStepEndsTheRankAndSavesNothing) {
   config_.checkpoint.every = 1;
-  const int64_t least = LeastMemory(false);
-  EXPECT_EXIT((void)TrainWith(least, false), ::testing::ExitedWithCode(kExitIo),
+  const MemoryPlan plan = Plan();
+  const auto scratch = static_cast<int64_t>(plan.kinds.at(plan.kinds.size() - 2).device);
+  EXPECT_EXIT((void)TrainWith(PlannedMemory(), false, scratch), ::testing::ExitedWithCode(kExitIo),
               "allocate [0-9]+ bytes on emulated GPU: [0-9]+ of its [0-9]+ are free; use a smaller "
               "train.micro_batch_size");
   EXPECT_FALSE(fs::exists(ckpt::CheckpointPath(RunDir(1), 1)));

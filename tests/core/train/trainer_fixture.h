@@ -166,11 +166,12 @@ class TrainerTest : public ::testing::Test {
     std::thread serving([&] { EXPECT_TRUE((*service)->Run().ok()); });
     std::vector<absl::Status> ends(ranks);
     testing::RunThreadRanks(ranks, [&](dist::Communicator& communicator) {
+      if (began_) began_(communicator);
       TrainerOptions options = {
           .run_dir = service_options.run_dir, .run_id = "test", .attempt = attempt_};
       options.silence = silence_;
       options.first_step_patience = first_step_patience_;
-      options.min_slice_elements = 1;  // so that there are several windows
+      options.min_slice_elements = min_slice_elements_;
       options.num_nodes = num_nodes_;
       if (!nodes_of_ranks_.empty()) communicator.set_nodes(dist::RankGroups(nodes_of_ranks_));
       options.make_backend =
@@ -326,6 +327,8 @@ class TrainerTest : public ::testing::Test {
   bool is_fenced_ = false;  // all ranks compute in memory that is not the host's
   // What a test puts around each rank's backend, or in its place.
   std::function<BackendPtr(BackendPtr, int rank)> wrap_;
+  std::function<void(dist::Communicator&)> began_;  // called by each rank before its set-up
+  int64_t min_slice_elements_ = 1;                  // so that there are several windows
   RunConfig config_;
   ckpt::FaultFileSystem disk_;
   int64_t attempt_ = 0;

@@ -206,10 +206,6 @@ TEST_F(CudaBackendDeathTest, WhatIsReservedNeedsNoMemoryLater) {
   EXPECT_THAT(Download(y), Each(0));
   sizes.rows = 100'000;
   EXPECT_TRUE(absl::IsResourceExhausted(backend_->Reserve(sizes)));
-  rest.clear();
-  backend_->ReleaseReserved();
-  sizes.rows = 250;
-  EXPECT_TRUE(backend_->Reserve(sizes).ok());
 }
 
 // What a GPU says of a kernel that fails comes at its launch or at any call after it.

@@ -231,9 +231,9 @@ TEST_F(RunFilesTest, ARecordWhoseBeginningIsOverwrittenIsSaidToBeLost) {
   const std::string rest = all.substr(whole.size() + torn.size());
   for (size_t at = 1; at < torn.size(); ++at) {
     data::WriteFile(Path("ledger"), whole + torn.substr(at) + rest);
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     const auto records = ReadLedgerFile(Path("ledger"));
-    const std::string said = testing::internal::GetCapturedStderr();
+    const std::string said = ::testing::internal::GetCapturedStderr();
     ASSERT_TRUE(records.ok()) << at << ": " << records.status();
     EXPECT_EQ(Summarize(*records).attempts, 2);
     // What is too short for a seal cannot be told from a fragment.
@@ -241,7 +241,7 @@ TEST_F(RunFilesTest, ARecordWhoseBeginningIsOverwrittenIsSaidToBeLost) {
     EXPECT_EQ(lost != nullptr, at + sizeof(R"(,"crc32c":"00000000"})") <= torn.size()) << at;
     if (lost != nullptr) {
       EXPECT_EQ(lost->attempt, 1);
-      EXPECT_THAT(lost->detail, testing::HasSubstr("what it said is not known"));
+      EXPECT_THAT(lost->detail, ::testing::HasSubstr("what it said is not known"));
     }
     EXPECT_TRUE(at > 1 || absl::StrContains(said, "ledger:3: left out a record")) << said;
   }
@@ -279,10 +279,10 @@ TEST_F(RunFilesTest, TheLaunchersRecordsStandAroundThoseOfItsRanks) {
     const std::string whole = data::ReadFile(path);
     data::WriteFile(path, whole + R"({"event":"st)");
     EXPECT_EQ(ReadLedger(paths)->size(), records.size());
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     ASSERT_TRUE(Ledger::Open(path).ok());
-    EXPECT_THAT(testing::internal::GetCapturedStderr(),
-                testing::HasSubstr(absl::StrCat(path, "': cut off 12 bytes")));
+    EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                ::testing::HasSubstr(absl::StrCat(path, "': cut off 12 bytes")));
     EXPECT_EQ(data::ReadFile(path), whole);
   }
 }
