@@ -88,6 +88,7 @@ launch required
 
 say "Export"
 "$anyorder" export --run-dir "$run" --format hf --output "$dir/hf"
+"$anyorder" report "$run"
 
 say "Done in $((SECONDS - started)) s"
 cat <<SUMMARY
@@ -96,6 +97,6 @@ cat <<SUMMARY
   run              $run            (anyorder status --run-dir $run)
   checkpoints      $run/checkpoints
   metrics          $run/metrics.jsonl, TensorBoard: $run/tensorboard
-  loss curve       $run/loss.svg
+  curves           $run/report.html
   Hugging Face     $dir/hf
 SUMMARY

@@ -37,6 +37,7 @@ constexpr double kNcclBytesOfPeer = 4.34e9 / 7;
 constexpr double kCopyBytesPerSecond = 4e9;  // of a save, in the host's memory
 constexpr double kStartSeconds = 60;
 constexpr int64_t kGpusOfNode = 8;
+constexpr FigureOrigin kAssumed = FigureOrigin::kAssumed;
 
 struct PlanOptions {
   std::string config, run_dir;
@@ -59,7 +60,7 @@ struct Machine {
   bool is_gpu = false;
   const KnownDevice* known = nullptr;
   double device_bytes = 0, host_bytes = 0;  // 0: unknown
-  FigureOrigin origin = FigureOrigin::kAssumed;
+  FigureOrigin origin = kAssumed;
 };
 
 absl::StatusOr<RunConfig> LoadPlanned(const PlanOptions& options) {
@@ -179,21 +180,23 @@ class Plan {
     return possible ? Take(possible->first, possible->second) : first;
   }
 
+  void Add(const char* section, std::vector<Figure> figures) {
+    for (Figure& figure : figures) {
+      figure.section = section;
+      plan_.figures.push_back(std::move(figure));
+    }
+  }
+
   void DescribeRun() {
     const ParameterLayout layout(config_.TrainedModel(), vocab_size_);
+    const auto trained = static_cast<double>(layout.num_elements());
     plan_.headline = absl::StrCat(Grouped(layout.num_elements() + layout.num_frozen_elements()),
                                   " parameters, vocabulary ", Grouped(vocab_size_), ", ",
                                   Counted(cluster_.ranks, "rank"), " on ",
                                   Counted(num_nodes(), "node"), " (", machine_.name, ")");
-    Add("run", "parameters", "parameters trained", static_cast<double>(layout.num_elements()),
-        Unit::kNumber);
-    Add("run", "ranks", "ranks", static_cast<double>(cluster_.ranks), Unit::kNumber);
-    Add("run", "nodes", "nodes", static_cast<double>(num_nodes()), Unit::kNumber);
-  }
-
-  void Add(const char* section, const std::string& key, const std::string& label, double value,
-           Unit unit, FigureOrigin origin = FigureOrigin::kComputed, const std::string& note = "") {
-    plan_.figures.push_back({section, key, label, value, unit, origin, note});
+    Add("run", {{"parameters", "parameters trained", trained},
+                {"ranks", "ranks", static_cast<double>(cluster_.ranks)},
+                {"nodes", "nodes", static_cast<double>(num_nodes())}});
   }
 
   void AddMemory() {
@@ -202,26 +205,25 @@ class Plan {
     const auto ranks = static_cast<double>(cluster_.ranks_per_node);
     for (const MemoryPlan::Kind& kind : memory_.kinds)
       if (kind.device > 0)
-        Add(device, absl::StrCat("memory_bytes.", kind.name), kind.name, kind.device, Unit::kBytes);
-    if (machine_.is_gpu) {
-      Add(device, "memory_bytes.context", "CUDA's context", kContextBytes, Unit::kBytes,
-          FigureOrigin::kAssumed, "as measured on an RTX PRO 6000 (llama.cpp 23604)");
-      if (library_bytes() > 0)
-        Add(device, "memory_bytes.nccl", "NCCL's buffers", library_bytes(), Unit::kBytes,
-            FigureOrigin::kAssumed, "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)");
-    }
-    Add(device, "peak_bytes", "in all", memory_.device() + fixed_bytes(), Unit::kBytes);
+        Add(device, {{"memory_bytes." + kind.name, kind.name, kind.device, Unit::kBytes}});
+    if (machine_.is_gpu)
+      Add(device, {{"memory_bytes.context", "CUDA's context", kContextBytes, Unit::kBytes, kAssumed,
+                    "as measured on an RTX PRO 6000 (llama.cpp 23604)"}});
+    if (library_bytes() > 0)
+      Add(device, {{"memory_bytes.nccl", "NCCL's buffers", library_bytes(), Unit::kBytes, kAssumed,
+                    "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)"}});
+    Add(device, {{"peak_bytes", "in all", memory_.device() + fixed_bytes(), Unit::kBytes}});
     if (machine_.device_bytes > 0)
-      Add(device, "device_bytes", "it has", machine_.device_bytes, Unit::kBytes, machine_.origin);
+      Add(device,
+          {{"device_bytes", "it has", machine_.device_bytes, Unit::kBytes, machine_.origin}});
     for (const MemoryPlan::Kind& kind : memory_.kinds)
       if (kind.host > 0)
-        Add(host, absl::StrCat("host_memory_bytes.", kind.name), kind.name, ranks * kind.host,
-            Unit::kBytes);
+        Add(host, {{"host_memory_bytes." + kind.name, kind.name, ranks * kind.host, Unit::kBytes}});
     const double shared = machine_.is_gpu ? 0 : memory_.device();
-    Add(host, "host_peak_bytes", machine_.is_gpu ? "in all" : "in all, with the ranks'",
-        ranks * (memory_.host() + shared), Unit::kBytes);
+    Add(host, {{"host_peak_bytes", machine_.is_gpu ? "in all" : "in all, with the ranks'",
+                ranks * (memory_.host() + shared), Unit::kBytes}});
     if (machine_.host_bytes > 0)
-      Add(host, "host_bytes", "it has", machine_.host_bytes, Unit::kBytes, machine_.origin);
+      Add(host, {{"host_bytes", "it has", machine_.host_bytes, Unit::kBytes, machine_.origin}});
   }
 
   void JudgeMemory() {
@@ -282,81 +284,74 @@ class Plan {
   }
 
   void AddWork(const PlannedStep& step) {
-    const char* const section = "a step of each rank";
-    Add(section, "step_flops", "FLOPs, recomputation too", step.cost.flops, Unit::kNumber);
-    Add(section, "step_memory_bytes", "read and written", step.cost.bytes, Unit::kBytes);
-    Add(section, "step_node_bytes", "sent within the node", step.sent.node, Unit::kBytes);
-    Add(section, "step_net_bytes", "sent to other nodes", step.sent.net, Unit::kBytes);
-  }
-
-  void AddStepTime(const StepCost& cost, const StepRates& rates) {
-    const char* const section = "time";
-    Add(section, "flops_per_second", "FLOP/s of a rank", rates.flops_per_second, Unit::kNumber,
-        rates.origin, rates.source);
-    Add(section, "node_bytes_per_second", "link within a node, a second",
-        cluster_.node_bytes_per_second, Unit::kBytes, FigureOrigin::kAssumed, "--link-node");
-    if (num_nodes() > 1)
-      Add(section, "net_bytes_per_second", "link between nodes, a second",
-          cluster_.net_bytes_per_second, Unit::kBytes, FigureOrigin::kAssumed, "--link-net");
-    Add(section, "step_seconds", "a step", cost.step.seconds, Unit::kSeconds, rates.origin);
-    Add(section, "exposed_seconds", "of it waiting for messages", cost.exposed_seconds,
-        Unit::kSeconds, FigureOrigin::kAssumed);
-    const double tokens = StepTokens() / cost.step.seconds;
-    Add(section, "tokens_per_second", "tokens/s", tokens, Unit::kNumber, rates.origin);
-    Add(section, "tokens_per_second_per_device", "tokens/s of a rank",
-        tokens / static_cast<double>(cluster_.ranks), Unit::kNumber, rates.origin);
+    Add("a step of each rank",
+        {{"step_flops", "FLOPs, recomputation too", step.cost.flops},
+         {"step_memory_bytes", "read and written", step.cost.bytes, Unit::kBytes},
+         {"step_node_bytes", "sent within the node", step.sent.node, Unit::kBytes},
+         {"step_net_bytes", "sent to other nodes", step.sent.net, Unit::kBytes}});
   }
 
   double StepTokens() const {
     return static_cast<double>(config_.train.global_batch_size * config_.sampling.seq_len);
   }
 
+  void AddStepTime(const StepCost& cost, const StepRates& rates) {
+    const double tokens = StepTokens() / cost.step.seconds;
+    Add("time", {{"flops_per_second", "FLOP/s of a rank", rates.flops_per_second, Unit::kNumber,
+                  rates.origin, rates.source},
+                 {"node_bytes_per_second", "a rank to its node, a second",
+                  cluster_.node_bytes_per_second, Unit::kBytes, kAssumed, "--link-node"},
+                 {"net_bytes_per_second", "a rank to others, a second",
+                  cluster_.net_bytes_per_second, Unit::kBytes, kAssumed, "--link-net"},
+                 {"step_seconds", "a step", cost.step.seconds, Unit::kSeconds, rates.origin},
+                 {"exposed_seconds", "of it waiting for messages", cost.exposed_seconds,
+                  Unit::kSeconds, kAssumed},
+                 {"tokens_per_second", "tokens/s", tokens, Unit::kNumber, rates.origin},
+                 {"tokens_per_second_per_device", "tokens/s of a rank",
+                  tokens / static_cast<double>(cluster_.ranks), Unit::kNumber, rates.origin}});
+  }
+
   void AddRunTime(double step_seconds) {
-    const char* const section = "the whole run";
     const double steps = options_.tokens > 0 ? options_.tokens / StepTokens()
                                              : static_cast<double>(config_.train.steps);
     const double hours = steps * step_seconds / 3600;
     const double device_hours = hours * static_cast<double>(cluster_.ranks);
-    Add(section, "steps", "steps", steps, Unit::kNumber, FigureOrigin::kComputed,
-        options_.tokens > 0 ? "--tokens" : "train.steps");
-    Add(section, "tokens", "tokens", steps * StepTokens(), Unit::kNumber);
-    Add(section, "days", "time", hours / 24, Unit::kDays, FigureOrigin::kAssumed);
-    Add(section, "device_hours", machine_.is_gpu ? "GPU-hours" : "hours of ranks", device_hours,
-        Unit::kHours, FigureOrigin::kAssumed);
+    Add("the whole run", {{"steps", "steps", steps, Unit::kNumber, FigureOrigin::kComputed,
+                           options_.tokens > 0 ? "--tokens" : "train.steps"},
+                          {"tokens", "tokens", steps * StepTokens()},
+                          {"days", "time", hours / 24, Unit::kDays, kAssumed},
+                          {"device_hours", machine_.is_gpu ? "GPU-hours" : "hours of ranks",
+                           device_hours, Unit::kHours, kAssumed}});
     if (options_.price > 0)
-      Add(section, "price", "price", device_hours * options_.price, Unit::kNumber,
-          FigureOrigin::kAssumed, "--price an hour");
+      Add("the whole run", {{"price", "price", device_hours * options_.price, Unit::kNumber,
+                             kAssumed, "--price an hour"}});
   }
 
   void AddCheckpoints(const StepCost& cost) {
-    const char* const section = "checkpoints and failures";
     const double write = memory_.checkpoint_bytes / (kGiga * options_.disk);
     // A GPU copies while it computes.
     const double stall = machine_.is_gpu ? 0 : cost.checkpoint_bytes / kCopyBytesPerSecond;
     const double restart = kStartSeconds + write;
     const double mean = 3600 * options_.mtbf / static_cast<double>(num_nodes());
-    const auto assumed = FigureOrigin::kAssumed;
-    Add(section, "checkpoint_bytes", "a checkpoint", memory_.checkpoint_bytes, Unit::kBytes);
-    Add(section, "checkpoint_stall_seconds", "a save keeps the step", stall, Unit::kSeconds,
-        assumed);
-    Add(section, "checkpoint_write_seconds", "written in", write, Unit::kSeconds, assumed,
-        absl::StrCat("--disk ", options_.disk, " GB/s of all nodes"));
-    Add(section, "restart_seconds", "a restart", restart, Unit::kSeconds, assumed,
-        absl::StrCat(kStartSeconds, " s of start, and reading"));
-    Add(section, "mean_hours_between_failures", "between two failures", mean / 3600, Unit::kHours,
-        assumed, absl::StrCat("--mtbf ", options_.mtbf, " h a node: Llama 3's paper, table 5"));
     // No earlier than the one before is written.
     const double best = std::max(write, BestInterval(std::max(stall, 1e-3), mean));
-    Add(section, "best_checkpoint_every", "checkpoint.every, the best",
-        std::max(1.0, std::round(best / cost.step.seconds)), Unit::kNumber, assumed,
-        "Young, Daly; no earlier than the one before is written");
-    Add(section, "checkpoint_every", "checkpoint.every, as it is",
-        static_cast<double>(config_.checkpoint.every), Unit::kNumber);
-    if (config_.checkpoint.every == 0) return;
-    const double interval = static_cast<double>(config_.checkpoint.every) * cost.step.seconds;
-    Add(section, "lost_percent", "lost to saves and failures",
-        100 * (stall / interval + (interval / 2 + write + restart) / mean), Unit::kPercent,
-        assumed);
+    const auto every = static_cast<double>(config_.checkpoint.every);
+    const double interval = every * cost.step.seconds;
+    const double lost = every > 0 ? stall / interval + (interval / 2 + write + restart) / mean : 0;
+    Add("checkpoints and failures",
+        {{"checkpoint_bytes", "a checkpoint", memory_.checkpoint_bytes, Unit::kBytes},
+         {"checkpoint_stall_seconds", "a save keeps the step", stall, Unit::kSeconds, kAssumed},
+         {"checkpoint_write_seconds", "written in", write, Unit::kSeconds, kAssumed,
+          absl::StrCat("--disk ", options_.disk, " GB/s of all nodes")},
+         {"restart_seconds", "a restart", restart, Unit::kSeconds, kAssumed,
+          absl::StrCat(kStartSeconds, " s of start, and reading")},
+         {"mean_hours_between_failures", "between two failures", mean / 3600, Unit::kHours,
+          kAssumed, absl::StrCat("--mtbf ", options_.mtbf, " h a node: Llama 3's paper, table 5")},
+         {"best_checkpoint_every", "checkpoint.every, the best",
+          std::max(1.0, std::round(best / cost.step.seconds)), Unit::kNumber, kAssumed,
+          "Young, Daly; no earlier than the one before is written"},
+         {"checkpoint_every", "checkpoint.every, as it is", every},
+         {"lost_percent", "lost to saves and failures", 100 * lost, Unit::kPercent, kAssumed}});
   }
 
   const PlanOptions& options_;

@@ -12,13 +12,13 @@ namespace anyorder::launcher {
 enum class Unit { kBytes, kSeconds, kHours, kDays, kNumber, kPercent };
 
 struct Figure {
-  std::string section;  // headline of the table; figures of one follow each other
-  std::string key;      // in the JSON, "a.b" of an object a
-  std::string label;
+  std::string key;    // in the JSON, "a.b" of an object a
+  std::string label;  // in the table
   double value = 0;
   Unit unit = Unit::kNumber;
   FigureOrigin origin = FigureOrigin::kComputed;
-  std::string note = {};  // behind it in the table
+  std::string note = {};     // behind it in the table
+  std::string section = {};  // headline of the table; figures of one follow each other
 };
 
 struct PlanFigures {

@@ -244,12 +244,11 @@ def unsynced_metrics(bench):
 
 @case
 def only_for_people(bench):
-    """Neither TensorBoard nor the loss curve end a run: each is warned of once."""
-    rules = [{"program": "anyorder-train", "call": "write", "path": "tfevents", "errno": ENOSPC, "nth": 20},
-             {"program": "anyorder-train", "call": "rename", "path": "loss.svg", "errno": EIO}]
+    """TensorBoard does not end a run: it is warned of once."""
+    rules = [{"program": "anyorder-train", "call": "write", "path": "tfevents", "errno": ENOSPC, "nth": 20}]
     bench.await_end(bench.launch(["train.steps=40", "checkpoint.every=10"], rules=rules), 0)
     require(len(bench.ledger("start")) == 1, bench.text())
-    require(bench.text().count("no more for TensorBoard") == 1 and bench.text().count("curve is not drawn") == 1, bench.text())
+    require(bench.text().count("no more for TensorBoard") == 1, bench.text())
     bench.require_audit()
 
 

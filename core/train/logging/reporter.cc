@@ -84,10 +84,6 @@ Reporter::Reporter(const std::string& run_dir, const RunConfig& config, const St
                    MetricsLog metrics, Ledger ledger)
     : paths_(run_dir),
       start_(start),
-      title_(absl::StrCat(config.objective.name, ", ", Counted(config.model.num_layers, "layer"),
-                          " of ", config.model.model_dim, ", ",
-                          Counted(config.train.global_batch_size, "lane"), " of ",
-                          config.sampling.seq_len)),
       metric_(config.eval.metric),
       metrics_(std::move(metrics)),
       ledger_(std::move(ledger)),
@@ -99,15 +95,11 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
                                                          const RunConfig& config,
                                                          const Start& start) {
   const RunDirectory paths(run_dir);
-  LossCurve curve;
-  RETURN_IF_ERROR(SetAsideLaterSteps(
-      paths.metrics, paths.redone, start.step,
-      [&curve](const StepMetrics& metrics) { curve.Add(metrics.step, metrics.loss); }));
+  RETURN_IF_ERROR(SetAsideLaterSteps(paths.metrics, paths.redone, start.step));
   ASSIGN_OR_RETURN(MetricsLog metrics, MetricsLog::Open(paths.metrics));
   ASSIGN_OR_RETURN(Ledger ledger, Ledger::Open(paths.ledger));
   std::unique_ptr<Reporter> reporter(
       new Reporter(run_dir, config, start, std::move(metrics), std::move(ledger)));
-  reporter->curve_ = std::move(curve);
   absl::StatusOr<TensorboardWriter> tensorboard =
       TensorboardWriter::Create(paths.tensorboard, start.attempt, start.step + 1);
   if (tensorboard.ok()) {
@@ -122,7 +114,6 @@ absl::StatusOr<std::unique_ptr<Reporter>> Reporter::Open(const std::string& run_
 }
 
 void Reporter::Step(const StepMetrics& metrics) {
-  curve_.Add(metrics.step, metrics.loss);
   if (metrics.skipped) {
     skipped_after_[metrics.step] = trained_step_;
   } else {
@@ -209,13 +200,6 @@ absl::Status Reporter::RecordTrained() {
   return Record(trained);
 }
 
-void Reporter::DrawLoss() {
-  const absl::Status drawn = WriteFileAtomically(paths_.loss_plot, curve_.Plot(title_));
-  if (drawn.ok() || has_warned_of_plot_) return;
-  has_warned_of_plot_ = true;
-  LogWarning(absl::StrCat("the loss curve is not drawn: ", drawn.message()));
-}
-
 absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
   for (const ckpt::SaveEvent& event : events) {
     if (event.state != ckpt::SaveState::kCommitted) continue;
@@ -232,7 +216,6 @@ absl::Status Reporter::Saves(const std::vector<ckpt::SaveEvent>& events) {
     RETURN_IF_ERROR(Record(ledger::Commit{start_.attempt, event.step, event.generation,
                                           static_cast<int64_t>(std::ceil(stop_budget_.Seconds())),
                                           is_skipped ? skipped->second : -1}));
-    DrawLoss();
   }
   return absl::OkStatus();
 }
@@ -245,7 +228,6 @@ absl::Status Reporter::Stop(ledger::Stop stop) {
   if (!synced.ok()) stop.step = recorded_step_;
   stop.attempt = start_.attempt;
   RETURN_IF_ERROR(Record(stop));
-  DrawLoss();
   return synced;
 }
 

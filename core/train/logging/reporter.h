@@ -1,4 +1,4 @@
-// Rank 0's written account of a run: metrics, TensorBoard, ledger, live progress, loss curve.
+// Rank 0's written account of a run: metrics, TensorBoard, ledger, live progress.
 
 #pragma once
 
@@ -15,7 +15,6 @@
 
 #include "ckpt/client.h"
 #include "core/base/terminal.h"
-#include "core/train/logging/loss_plot.h"
 #include "core/train/logging/tensorboard_writer.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/metrics.h"
@@ -94,7 +93,7 @@ class Reporter {
                                                         const Start& start);
 
   // Metrics that cannot be written are kept, with a warning, until they can; what only people look
-  // at (TensorBoard, the loss curve) is given up with a warning.
+  // at (TensorBoard) is given up with a warning.
   void Step(const StepMetrics& metrics);
   // The evaluation after step `step`, from which this start goes on: a stop had cut it off. Before
   // the first Step.
@@ -106,7 +105,7 @@ class Reporter {
   absl::Status Sync() { return metrics_.Sync(); }
   // Something that is not a matter of course: in the ledger, and as a warning if there is one.
   absl::Status Incident(ledger::Event event, const std::string& warning);
-  // Writes down commits, and the loss curve with them.
+  // Writes down commits.
   absl::Status Saves(const std::vector<ckpt::SaveEvent>& events);
   // The end of this start, whatever its reason: `stop` with step, exit status and detail.
   absl::Status Stop(ledger::Stop stop);
@@ -121,21 +120,17 @@ class Reporter {
     return ledger_fault_;
   }
   absl::Status RecordTrained();
-  void DrawLoss();
 
   const RunDirectory paths_;
   const Start start_;
-  const std::string title_;
   const std::string metric_;  // eval.metric
   MetricsLog metrics_;
   bool metrics_are_kept_ = false;                 // since the last line could not be written
   std::optional<TensorboardWriter> tensorboard_;  // nothing after its first failure
-  bool has_warned_of_plot_ = false;
   Ledger ledger_;
   absl::Status ledger_fault_;  // of the first record that is missing: no later one may follow it
   Progress progress_;
   StopBudget stop_budget_;                    // of this start
-  LossCurve curve_;                           // the whole run's
   int64_t trained_step_ = 0;                  // the last that changed the weights
   std::map<int64_t, int64_t> skipped_after_;  // by step that was skipped: trained_step_ then
   int64_t recorded_step_ = 0;                 // the ledger's `trained` records reach to here

@@ -221,13 +221,12 @@ absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetr
 }
 
 absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
-                                int64_t step, absl::FunctionRef<void(const StepMetrics&)> keep) {
+                                int64_t step) {
   std::string kept, later;
   RETURN_IF_ERROR(MetricsStream(path).Read([] {},
                                            [&](const StepMetrics& metrics, absl::string_view line) {
                                              absl::StrAppend(metrics.step <= step ? &kept : &later,
                                                              line, "\n");
-                                             if (metrics.step <= step) keep(metrics);
                                            }));
   if (later.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(AppendFile redone, AppendFile::Open(redone_path));

@@ -136,10 +136,8 @@ class MetricsStream {
 absl::Status AddHeldOut(const std::string& path, int64_t step, const HeldOutMetrics& held_out);
 
 // Before a run goes on from `step`: moves the lines of later steps, whose work was lost, from
-// `path` to the end of `redone_path`, so that `path` keeps one line a step. Each that stays is
-// given to `keep`, in file order, so that nobody need read the file again.
-absl::Status SetAsideLaterSteps(
-    const std::string& path, const std::string& redone_path, int64_t step,
-    absl::FunctionRef<void(const StepMetrics&)> keep = [](const StepMetrics&) {});
+// `path` to the end of `redone_path`, so that `path` keeps one line a step.
+absl::Status SetAsideLaterSteps(const std::string& path, const std::string& redone_path,
+                                int64_t step);
 
 }  // namespace anyorder
