@@ -18,9 +18,11 @@
 #include "ckpt/protocol.h"
 #include "ckpt/rank_link.h"
 #include "core/base/log.h"
+#include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/liveness/rank_page.h"
 #include "core/train/run/config_file.h"
+#include "core/train/run/node_inventory.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/run/stop_signal.h"
 #include "core/train/trainer.h"
@@ -104,8 +106,8 @@ ckpt::RankLinkOptions LinkOptions(const TrainerOptions& options) {
   return link;
 }
 
-absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator& communicator,
-                                     liveness::RankPage& page) {
+absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, const std::string& node,
+                                     dist::Communicator& communicator, liveness::RankPage& page) {
   page.SetRank(communicator.rank());
   dist::CollectiveWatchOptions watched;
   watched.page = &page;
@@ -124,6 +126,12 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, dist::Communicator&
     options.local_ranks = ranks_of_nodes[options.node];
     communicator.set_nodes(dist::RankGroups(node_of_rank));
   }
+  const kernels::DeviceMemory gpus = kernels::MemoryOfDevices(config->train.device);
+  const char* const partition = ::getenv("SLURM_JOB_PARTITION");
+  const NodeFacts mine = {
+      MachineMemoryBytes("", /*is_limited=*/false), gpus.devices, gpus.bytes, gpus.name,
+      partition == nullptr ? "" : partition,        /*ranks=*/1};
+  RecordNodes(RunDirectory(options.run_dir).nodes, {{node, mine}}, communicator);
   ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer,
                    Trainer::Create(*config, options, communicator, &watch));
   return trainer->Run();
@@ -141,9 +149,11 @@ int Main(int argc, char** argv) {
   }
   line.trainer.progress_on_terminal = line.progress == "terminal";
   DieWithParent();
+  std::string node = HostName();
   if (!line.nodes.empty()) {
     const auto place = PrepareNode(line.nodes, line.trainer);
     if (!place.ok()) return ReportAndExitStatus(kProgram, place.status());
+    node = place->name;
     SetLogName(absl::StrCat("a rank on ", place->name));
   }
   // Before MPI, whose start may hang.
@@ -162,7 +172,7 @@ int Main(int argc, char** argv) {
   }
   const std::unique_ptr<dist::Communicator> world = (*environment)->World();
   SetLogName(absl::StrCat("rank ", world->rank()));
-  const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, *world, **page);
+  const absl::StatusOr<TrainEnd> end = TrainOnRank(line.trainer, node, *world, **page);
   if (end.ok()) return *end == TrainEnd::kStopped ? kExitRequeue : kExitDone;
   // All ranks hold the same error; one line is enough.
   return world->rank() == 0 ? ReportAndExitStatus(kProgram, end.status())

@@ -72,10 +72,11 @@ int64_t MemoryLine(absl::string_view root, absl::string_view name, int64_t other
 
 }  // namespace
 
-int64_t MachineMemoryBytes(absl::string_view root) {
+int64_t MachineMemoryBytes(absl::string_view root, bool is_limited) {
   const int64_t memory = MemoryLine(root, "MemTotal:", 0);
   if (memory == 0) return 0;
-  return std::min(memory, ControlGroupLimit(root)) + MemoryLine(root, "SwapTotal:", 0);
+  const int64_t limit = is_limited ? ControlGroupLimit(root) : kNoLimit;
+  return std::min(memory, limit) + MemoryLine(root, "SwapTotal:", 0);
 }
 
 int64_t AvailableMemoryBytes() { return MemoryLine("", "MemAvailable:", -1); }

@@ -12,8 +12,9 @@ namespace anyorder {
 
 // Bytes of this machine's memory, or of what the control groups of this process allow of it (a
 // container, a Slurm job), and of its swap space; 0 if nothing says it. Whatever else runs here:
-// what does not fit this never fits. `root` takes the place of "/".
-int64_t MachineMemoryBytes(absl::string_view root = "");
+// what does not fit this never fits. `root` takes the place of "/". Not `is_limited`: all of the
+// machine's, of which another job may be allowed more.
+int64_t MachineMemoryBytes(absl::string_view root = "", bool is_limited = true);
 
 // What /proc/meminfo says is available now; -1 if it does not say.
 int64_t AvailableMemoryBytes();

@@ -107,6 +107,7 @@ DeviceMemory MemoryOfDevices(DeviceChoice device) {
   for (int i = 0; i < count; ++i) {
     const absl::StatusOr<cuda::DeviceProperties> gpu = cuda::DescribeDevice(i);
     if (!gpu.ok()) return {};
+    memory.name = gpu->name;
     memory.bytes = i == 0 ? gpu->total_bytes : std::min(memory.bytes, gpu->total_bytes);
   }
   memory.devices = count;

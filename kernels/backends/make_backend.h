@@ -52,6 +52,7 @@ absl::Status CheckDevice(DeviceChoice device);
 struct DeviceMemory {
   int64_t devices = 0;  // that ranks would compute on; 0: they compute in the host's memory
   int64_t bytes = 0;    // total memory of the smallest, used or free
+  std::string name;     // of the last
 };
 // Opens no GPU.
 DeviceMemory MemoryOfDevices(DeviceChoice device);

@@ -169,6 +169,9 @@ class Submission {
     StartRequest request = options_;
     request.ranks = options_.nodes * options_.ranks_per_node;
     request.may_lack_dataset = !options_.after.empty();
+    // Options after -- may ask for other nodes and ranks.
+    if (options_.sbatch.empty())
+      request.batch_nodes = {options_.partition, options_.ranks_per_node, request.ranks};
     ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(request));
     RETURN_IF_ERROR(CheckResume(options_.run_dir, options_.resume));
     if (!HasDataset(config)) {

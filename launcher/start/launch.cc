@@ -53,11 +53,10 @@ namespace {
 struct LaunchOptions : StartRequest {  // its `ranks`: of --backend local
   std::string backend = "local";       // or slurm: as steps of the job that this runs in
   bool names_ranks = false;
-  int64_t ranks_per_node = 0;    // of --backend slurm; 0: as the job's tasks
-  std::string mpi = "auto";      // of --backend slurm: or srun, mpirun
-  std::string hosts;             // list or hostfile; "": this machine, or a Slurm job
-  std::vector<HostSlots> slots;  // of them
-  std::string rsh;               // of --hosts
+  int64_t ranks_per_node = 0;  // of --backend slurm; 0: as the job's tasks
+  std::string mpi = "auto";    // of --backend slurm: or srun, mpirun
+  std::string hosts;           // list or hostfile; "": this machine, or a Slurm job
+  std::string rsh;             // of --hosts
   BatchSystem batch;
 
   bool has_other_machines() const { return backend == "slurm" || !hosts.empty(); }

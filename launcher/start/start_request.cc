@@ -18,6 +18,7 @@
 #include "core/train/plan/fitting_settings.h"
 #include "core/train/plan/memory_plan.h"
 #include "core/train/run/config_file.h"
+#include "core/train/run/node_inventory.h"
 #include "core/train/state/resume.h"
 #include "core/train/state/saved_weights.h"
 #include "data/dataset/dataset.h"
@@ -212,6 +213,37 @@ absl::StatusOr<data::DatasetIndex> CheckData(const RunDirectory& paths, const Ru
   return dataset->index();
 }
 
+absl::Status CheckNode(const std::string& name, const NodeFacts& node, int64_t ranks,
+                       const RunConfig& config, int64_t vocab_size) {
+  const bool on_cpu = config.train.device == kernels::DeviceChoice::kCpu;
+  const bool is_known = on_cpu || (node.gpus > 0 && node.gpu_bytes > 0);
+  if (!is_known || !config.ValidateWorldSize(ranks).ok()) return absl::OkStatus();
+  const MachineRoom room{node.host_bytes, on_cpu ? 0 : node.gpu_bytes, node.gpus, node.ranks};
+  return Annotate(CheckMemory(config, vocab_size, {.ranks = ranks, .ranks_per_node = node.ranks}, room),
+                  absl::StrCat("node ", name));
+}
+
+// Each of the hosts must have room; of nodes that the batch system chooses one that is known, with
+// a GPU for each rank.
+absl::Status CheckNodes(const StartRequest& request, NodeInventory known, const RunConfig& config,
+                        int64_t vocab_size) {
+  for (const HostSlots& host : FillSlots(request.slots, request.ranks)) {
+    NodeFacts node = known[host.name];
+    node.ranks = host.slots;
+    RETURN_IF_ERROR(CheckNode(host.name, node, request.ranks, config, vocab_size));
+  }
+  const BatchNodes& batch = request.batch_nodes;
+  absl::Status fault;
+  for (auto& [name, node] : known) {
+    if (batch.ranks == 0 || (!batch.partition.empty() && batch.partition != node.partition))
+      continue;
+    node.ranks = node.gpus = batch.ranks_per_node;
+    fault = CheckNode(name, node, batch.ranks, config, vocab_size);
+    if (fault.ok()) return fault;
+  }
+  return fault;
+}
+
 // What machine and disk can never hold is refused here, not by ranks that die of it again and
 // again.
 absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
@@ -219,6 +251,13 @@ absl::Status CheckHasRoom(const StartRequest& request, const RunConfig& config,
   const MachineRoom machine = request.room ? request.room(config) : MachineRoom{};
   const Cluster cluster{.ranks = request.ranks, .ranks_per_node = machine.ranks};
   RETURN_IF_ERROR(CheckMemory(config, vocab_size, cluster, machine));
+  const std::string inventory = RunDirectory(request.run_dir).nodes;
+  const absl::StatusOr<NodeInventory> known = ReadNodes(inventory);
+  if (!known.ok())
+    LogWarning(absl::StrCat("what nodes have is unknown: ", known.status().message()));
+  RETURN_IF_ERROR(
+      Annotate(CheckNodes(request, known.value_or(NodeInventory()), config, vocab_size),
+               absl::StrCat("'", inventory, "' (remove it if there are larger nodes)")));
   CheckpointRoom room;
   ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, vocab_size, cluster));
   room.checkpoint_bytes = plan.checkpoint_bytes;

@@ -17,8 +17,16 @@
 #include "core/train/run/run_config.h"
 #include "core/train/run/run_directory.h"
 #include "core/train/state/resume.h"
+#include "launcher/process/host_names.h"
 
 namespace anyorder::launcher {
+
+// What a batch system that chooses the nodes is asked for.
+struct BatchNodes {
+  std::string partition;  // "": not said
+  int64_t ranks_per_node = 0;
+  int64_t ranks = 0;  // of all
+};
 
 struct StartRequest {
   std::string config;  // file; empty: the run directory's frozen one
@@ -30,6 +38,9 @@ struct StartRequest {
   bool allow_schedule_change = false;  // core/train/state/resume.h
   // What this machine has for the run's ranks here; null: none run here.
   std::function<MachineRoom(const RunConfig& config)> room;
+  // Where they run else; what the run's inventory does not know of these refuses nothing.
+  std::vector<HostSlots> slots;
+  BatchNodes batch_nodes;
   bool may_lack_dataset = false;  // another job makes it first: it is only checked if it is there
 };
 

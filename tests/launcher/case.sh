@@ -33,6 +33,8 @@ ranks)
     expect_same_run "$name/run$ranks"
     "$anyorder" inspect "$name/run$ranks/checkpoints/$last" --json >"$name/json"
     expect_text "\"world_size\": $ranks," "$name/json"
+    # What a later start on other machines is held against.
+    expect_text "\"ranks\": $ranks$" "$name/run$ranks/.launch/nodes.json"
   done ;;
 
 killed_rank)

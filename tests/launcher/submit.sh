@@ -69,6 +69,41 @@ refused)
   submit 64 --set train.steps=300 --resume never; has "never" err
   [ "$before" = "$(cd run && find . -type f | sort | xargs md5sum)" ] || fail "a refused submit changed the run" ;;
 
+inventory)
+  # What is known of the nodes refuses what none of them can hold, before anything is written.
+  # knows TEXT: an inventory that earlier starts or the doctor left; keeps what the run holds.
+  knows() { mkdir -p run/.launch && echo "$1" >run/.launch/nodes.json; kept=$(find run | sort | xargs ls -ld); }
+  changed_nothing() { [ "$kept" = "$(find run | sort | xargs ls -ld)" ] || fail "something was written: $(find run)"; has_not sbatch fake/calls; }
+  too_large() { submit 74 "$@"; one_line; has "'run/.launch/nodes.json' (remove it if there are larger nodes): node n[12]: each of the ranks .*$text" err; changed_nothing; }
+  fits() { submit 0 --dry-run "$@"; }
+  cpu=(--set train.device=cpu) gpu=(--set train.device=cuda)
+  knows '{"n1": {"host_bytes": 1048576, "gpus": 2, "gpu_bytes": 2097152, "partition": "small"},
+          "n2": {"host_bytes": 1048576, "gpus": 1, "gpu_bytes": 1048576, "partition": "small"}}'
+  text="(2) needs at least .* and the machine has 1.0 MiB;" too_large "${cpu[@]}" --nodes 2 --ranks-per-node 2
+  text="and the machine has 1.0 MiB and 4 GPUs of 1.0 MiB" too_large "${gpu[@]}" --ranks-per-node 4
+  text="" too_large "${cpu[@]}" --partition small; text="" too_large "${cpu[@]}" --dry-run
+  # Nodes that nobody has seen may be larger.
+  fits "${cpu[@]}" --partition large; fits "${cpu[@]}" -- -C big; fits "${cpu[@]}" -- --nodes=2
+  # Nor does what is unknown refuse anything: whether "auto" finds a GPU, how much memory it has.
+  knows '{"n1": {"host_bytes": 1048576, "gpus": 0, "gpu_bytes": 0}, "n2": {}}'
+  fits; fits "${gpu[@]}"; fits "${cpu[@]}"
+  # One that has room is enough; of named hosts each must have it.
+  knows '{"n1": {"host_bytes": 1048576}, "n2": {"host_bytes": 1099511627776}, "n3": {"host_bytes": 1099511627776}, "n4": {"host_bytes": 1}}'
+  fits "${cpu[@]}" --nodes 2
+  # hosts STATUS HOSTS [options...]: a launch there, which fails for want of ssh if not before.
+  hosts() {
+    "$bin/anyorder" launch --hosts $2 --rsh nowhere --run-dir run --config "$here/tiny.toml" --set data.shards="$shards" "${cpu[@]}" "${@:3}" >out 2>err
+    expect_status $? $1 "hosts $*: $(cat err)"
+    one_line; changed_nothing
+  }
+  hosts 74 n2:1,n1:2; has "/run/.launch/nodes.json' (.*): node n1: each of the ranks on this machine (2) needs" err
+  hosts 64 n2:1,n3:2; has "there is no 'nowhere'" err
+  hosts 64 n2:1,n1:2 --ranks 1; has "there is no 'nowhere'" err  # n1 gets none
+  hosts 64 n8:1,n9:2; has "there is no 'nowhere'" err
+  # A damaged inventory refuses nothing, and says so.
+  knows '{"n1": {"host_bytes": 1048576'
+  fits "${cpu[@]}"; has "warning: what nodes have is unknown: 'run/.launch/nodes.json': not valid JSON" err ;;
+
 script)
   for template in train prep; do
     bash -n "$templates/$template.sbatch.in" || fail "$template.sbatch.in is no bash"
