@@ -107,6 +107,31 @@ def make_run_directory(path):
     return made
 
 
+def record_nodes(run_dir, facts):
+    """What agents found, for `launch` and `submit` (core/train/FORMAT.md); not among other files."""
+    directory, found = os.path.join(run_dir, ".launch"), {}
+    for fact in facts:
+        for name, answer in fact["nodes"].items() if fact["fact"] in ("agents", "gpus") else ():
+            found.setdefault(name, {}).update((answer.get("ok") or answer).get("inventory", {}))
+    others = [name for name in os.listdir(run_dir) if not name.startswith(("slurm", "submit"))]
+    if not found or (others and ".launch" not in others):
+        return
+    path = os.path.join(directory, "nodes.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            nodes = json.load(file)
+        found = dict(nodes, **{name: dict(nodes.get(name, {}), **found[name]) for name in found})
+    except (OSError, ValueError, TypeError, AttributeError):
+        pass  # none yet, or damaged
+    try:
+        os.makedirs(directory, exist_ok=True)
+        with open(path + ".doctor", "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+        os.replace(path + ".doctor", path)
+    except OSError as error:
+        doctor_job.say("'%s': %s" % (path, error.strerror))
+
+
 def stop(number, _):
     # Once: what is cancelled and removed because of it takes a moment, which a second one must not
     # cut off.
@@ -172,6 +197,8 @@ def check(options, sbatch):
             extra.append("--gpus-per-node=%d" % options.gpus_per_node)
         job = job_options(options, flavour)
         facts, failure = run_job(options, job, extra + sbatch)
+        if options.has_run_dir:
+            record_nodes(options.run_dir, facts)
         findings += judge_facts(facts, job, () if options.has_run_dir else OF_RUN_DIRECTORY)
     if options.json:
         print(json.dumps({"findings": findings, "facts": facts, "failure": failure}, indent=1))

@@ -51,10 +51,14 @@ class Agent:
 
     def op_hello(self):
         with open("/proc/meminfo", encoding="utf-8") as file:
-            memory = re.search(r"^MemAvailable:\s+(\d+) kB", file.read(), re.M)
+            found = dict(re.findall(r"(\w+):\s+(\d+) kB", file.read()))
+        available, *installed = (int(found.get(name, 0)) << 10
+                                 for name in ("MemAvailable", "MemTotal", "SwapTotal"))
         return {"name": self.name, "python": platform.python_version(),
                 "cores": len(os.sched_getaffinity(0)),
-                "memory": int(memory.group(1)) * 1024 if memory else 0}
+                "memory": available,
+                "inventory": {"partition": os.environ.get("SLURM_JOB_PARTITION", ""),
+                              "host_bytes": sum(installed)}}
 
     def op_clock(self):
         return time.time()
@@ -63,12 +67,17 @@ class Agent:
         smi = shutil.which("nvidia-smi")
         listed, error = [], "nvidia-smi is not on PATH"
         if smi:
-            done = subprocess.run([smi, "-L"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  errors="surrogateescape", stdin=subprocess.DEVNULL, timeout=60)
-            listed = [line for line in done.stdout.splitlines() if line.startswith("GPU ")]
+            done = subprocess.run(
+                [smi, "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"],
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="surrogateescape",
+                stdin=subprocess.DEVNULL, timeout=60)
+            listed = re.findall(r"^(\d+|\[N/A\]), (.+)$", done.stdout, re.M)
             error = "" if done.returncode == 0 else done.stdout.strip()[:200]
+        smallest = min((int(mib) if mib.isdigit() else 0 for mib, _ in listed), default=0)
         return {"listed": len(listed), "error": error,
-                "visible": os.environ.get("CUDA_VISIBLE_DEVICES")}
+                "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
+                "inventory": {"gpus": len(listed), "gpu_bytes": smallest << 20,
+                              "gpu_name": listed[0][1] if listed else ""}}
 
     # ---- the run directory as this node sees it
 

@@ -95,8 +95,9 @@ Subcommand DeclareDoctor(CLI::App& front) {
       {"anyorder doctor /shared/runs/a --nodes 2 --ranks-per-node 4", "anyorder doctor --local"});
   constexpr int64_t kMost = int64_t{1} << 20;
   // Further arguments are sbatch's.
-  AddRunDir(command, options->run_dir,
-            "where runs will live; checked and left as it was (not needed with --local)")
+  AddRunDir(
+      command, options->run_dir,
+      "where runs will live; keeps .launch/nodes.json, nothing else (not needed with --local)")
       ->required(false)
       ->check(IsUsable(PathUse::kMakeDirectory))
       ->allow_extra_args(false);

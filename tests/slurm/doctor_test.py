@@ -16,6 +16,7 @@ BIN = os.path.abspath(sys.argv.pop(1))
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(ROOT, "slurm"))
 
+import doctor
 import doctor_agent
 import doctor_job
 import doctor_site
@@ -102,6 +103,67 @@ class Agent(unittest.TestCase):
         self.assertIs(self.wait(True, {}, {"b": "whole"}, {"b": "whole"}, {"b": "whole"},
                                 {"a": "whole", "b": "whole"}), False)
         self.assertIsNone(self.wait(True, {}, within=0.02))
+
+
+class Inventory(unittest.TestCase):
+    """What launch and submit are told of the nodes (core/train/FORMAT.md)."""
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.run = directory.name
+        self.path = os.path.join(self.run, ".launch", "nodes.json")
+
+    def record(self, gpus=None):
+        facts = [{"fact": "agents", "nodes": {"n1": {"inventory": {"host_bytes": 9}}}}, {"fact": "end"}]
+        if gpus:
+            facts.append({"fact": "gpus", "nodes": {"n1": gpus}})
+        doctor.record_nodes(self.run, facts)
+
+    def kept(self):
+        with open(self.path, encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_what_is_not_asked_for_this_time_stays(self):
+        self.record({"ok": {"inventory": {"gpus": 2, "gpu_bytes": 5}}})
+        self.assertEqual(self.kept(), {"n1": {"host_bytes": 9, "gpus": 2, "gpu_bytes": 5}})
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump({"n1": {"host_bytes": 8, "gpus": 2}, "n2": {"host_bytes": 7}}, file)
+        self.record({"error": "no answer"})
+        self.assertEqual(self.kept(), {"n1": {"host_bytes": 9, "gpus": 2}, "n2": {"host_bytes": 7}})
+
+    def test_a_damaged_file_is_replaced(self):
+        for text in ("", "[1]", "7", '{"n1": 7}', '{"n1": {'):
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            with open(self.path, "w", encoding="utf-8") as file:
+                file.write(text)
+            self.record()
+            self.assertEqual(self.kept(), {"n1": {"host_bytes": 9}}, text)
+
+    def test_other_directories_than_runs_stay_as_they_were(self):
+        doctor.record_nodes(self.run, [{"fact": "begin"}])  # no node was seen
+        os.mkdir(os.path.join(self.run, "home"))
+        self.record()
+        self.assertEqual(os.listdir(self.run), ["home"])
+        os.rename(os.path.join(self.run, "home"), os.path.join(self.run, "slurm"))
+        self.record()
+        self.assertEqual(sorted(os.listdir(self.run)), [".launch", "slurm"])
+
+    def test_an_agent_says_what_its_machine_has(self):
+        self.assertGreater(doctor_agent.Agent().op_hello()["inventory"]["host_bytes"], 1 << 20)
+        smi, path = os.path.join(self.run, "nvidia-smi"), os.environ["PATH"]
+        for lines, gpus in (("81559, A\n40960, B", (2, 40960 << 20, "A")), ("[N/A], C", (1, 0, "C")),
+                            ("No devices, sorry", (0, 0, ""))):
+            with open(smi, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\necho '%s'\n" % lines)
+            os.chmod(smi, 0o755)
+            os.environ["PATH"] = self.run + ":" + path
+            try:
+                said = doctor_agent.Agent().op_gpus()
+            finally:
+                os.environ["PATH"] = path
+            self.assertEqual(said["listed"], gpus[0])
+            self.assertEqual(said["inventory"], dict(zip(("gpus", "gpu_bytes", "gpu_name"), gpus)))
 
 
 class Nodes(unittest.TestCase):
