@@ -118,7 +118,6 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, const std::string& 
   const absl::StatusOr<RunConfig> config = LoadRunConfig(RunDirectory(options.run_dir).config, {});
   RETURN_IF_ERROR(communicator.AllAgree(config.status()));
   if (config->run.is_private) launcher::KeepFilesPrivate();
-  options.local_devices = kernels::MemoryOfDevices(config->train.device).devices;
   if (options.num_nodes > 1) {
     const std::vector<int> node_of_rank = dist::GatherNodes(communicator, options.node);
     const std::vector<int> ranks_of_nodes = dist::CountRanksOfNodes(node_of_rank);
@@ -127,6 +126,7 @@ absl::StatusOr<TrainEnd> TrainOnRank(TrainerOptions options, const std::string& 
     communicator.set_nodes(dist::RankGroups(node_of_rank));
   }
   const kernels::DeviceMemory gpus = kernels::MemoryOfDevices(config->train.device);
+  options.local_devices = gpus.devices;
   const char* const partition = ::getenv("SLURM_JOB_PARTITION");
   const NodeFacts mine = {
       MachineMemoryBytes("", /*is_limited=*/false), gpus.devices, gpus.bytes, gpus.name,

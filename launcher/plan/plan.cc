@@ -89,7 +89,7 @@ absl::StatusOr<Machine> MachineOf(const PlanOptions& options, const RunConfig& c
     const kernels::DeviceMemory gpus =
         kernels::MemoryOfDevices(is_here ? config.train.device : kernels::DeviceChoice::kCpu);
     machine.is_gpu = gpus.devices > 0;
-    machine.name = machine.is_gpu ? kernels::ListDevices()[1] : "cpu";
+    machine.name = machine.is_gpu ? gpus.name : "cpu";
     machine.device_bytes = static_cast<double>(gpus.bytes);
     machine.origin = FigureOrigin::kMeasured;
     if (machine.host_bytes == 0) machine.host_bytes = static_cast<double>(MachineMemoryBytes());

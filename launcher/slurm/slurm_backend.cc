@@ -303,6 +303,16 @@ Shape ChooseShape(int64_t nodes, int64_t ranks_per_node, int64_t max_ranks) {
   return best;
 }
 
+BatchNodes NodesOfThisJob(int64_t ranks_per_node) {
+  const auto number = [](const char* name) {  // "2(x3),1": 2
+    return std::strtoll(Variable(name).c_str(), nullptr, 10);
+  };
+  for (const char* counts : {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
+    if (ranks_per_node == 0) ranks_per_node = number(counts);
+  return {Variable("SLURM_JOB_PARTITION"), ranks_per_node,
+          number("SLURM_JOB_NUM_NODES") * ranks_per_node};
+}
+
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions& options) {
   if (Variable("SLURM_JOB_ID").empty()) {
     return InvalidArgument(
@@ -310,9 +320,7 @@ absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions
         "submit', or start this inside sbatch or salloc");
   }
   JobOptions resolved = options;
-  for (const char* counts : {"SLURM_NTASKS_PER_NODE", "SLURM_TASKS_PER_NODE"})
-    if (resolved.ranks_per_node == 0)  // "2(x3),1": 2
-      resolved.ranks_per_node = std::strtoll(Variable(counts).c_str(), nullptr, 10);
+  resolved.ranks_per_node = NodesOfThisJob(options.ranks_per_node).ranks_per_node;
   if (resolved.ranks_per_node < 1)
     return InvalidArgument("--ranks-per-node: name the number of ranks on each node");
   for (const char* program : {"srun", "squeue", "sinfo", "scontrol"}) {

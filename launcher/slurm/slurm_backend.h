@@ -18,8 +18,10 @@ namespace anyorder::launcher {
 // BatchSystem's make_backend.
 absl::StatusOr<std::unique_ptr<LaunchBackend>> MakeSlurmBackend(const JobOptions& options);
 
+BatchNodes NodesOfThisJob(int64_t ranks_per_node);
+
 // What `anyorder launch` knows of Slurm.
-inline constexpr BatchSystem kSlurm = {&MakeSlurmBackend, &JobHasEnded};
+inline constexpr BatchSystem kSlurm = {&MakeSlurmBackend, &JobHasEnded, &NodesOfThisJob};
 
 // How many ranks on how many of the nodes: the most ranks that are the same number on each node and
 // at most `max_ranks`, and of these the ones on most nodes.

@@ -254,6 +254,8 @@ absl::StatusOr<int> Launch(const LaunchOptions& given) {
       return MachineRoom{MachineMemoryBytes(), gpus.bytes, gpus.devices, ranks};
     };
   }
+  if (options.backend == "slurm")
+    options.batch_nodes = options.batch.nodes_of_job(options.ranks_per_node);
   // Everything that can be refused is refused before anything is written.
   ASSIGN_OR_RETURN(const RunConfig config, ResolveStart(options));
   EnterPhase(absl::StrCat("preparing a start in '", options.run_dir, "'"),

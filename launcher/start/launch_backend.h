@@ -23,6 +23,7 @@
 #include "launcher/run/run_identity.h"
 #include "launcher/start/held_lease.h"
 #include "launcher/start/run_pace.h"
+#include "launcher/start/start_request.h"
 
 namespace anyorder::launcher {
 
@@ -142,6 +143,8 @@ struct BatchSystem {
   // fix, outside of a job or without a way to start ranks. Writes nothing.
   absl::StatusOr<std::unique_ptr<LaunchBackend>> (*make_backend)(const JobOptions& options);
   JobHasEndedQuestion job_has_ended;
+  // What that job has, for `ranks_per_node` as in JobOptions.
+  BatchNodes (*nodes_of_job)(int64_t ranks_per_node);
 };
 
 // The exit status of the ranks, when they are gone and the service has finished what they had

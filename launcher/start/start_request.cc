@@ -219,8 +219,9 @@ absl::Status CheckNode(const std::string& name, const NodeFacts& node, int64_t r
   const bool is_known = on_cpu || (node.gpus > 0 && node.gpu_bytes > 0);
   if (!is_known || !config.ValidateWorldSize(ranks).ok()) return absl::OkStatus();
   const MachineRoom room{node.host_bytes, on_cpu ? 0 : node.gpu_bytes, node.gpus, node.ranks};
-  return Annotate(CheckMemory(config, vocab_size, {.ranks = ranks, .ranks_per_node = node.ranks}, room),
-                  absl::StrCat("node ", name));
+  return Annotate(
+      CheckMemory(config, vocab_size, {.ranks = ranks, .ranks_per_node = node.ranks}, room),
+      absl::StrCat("node ", name));
 }
 
 // Each of the hosts must have room; of nodes that the batch system chooses one that is known, with

@@ -100,6 +100,21 @@ inventory)
   hosts 64 n2:1,n3:2; has "there is no 'nowhere'" err
   hosts 64 n2:1,n1:2 --ranks 1; has "there is no 'nowhere'" err  # n1 gets none
   hosts 64 n8:1,n9:2; has "there is no 'nowhere'" err
+  # In a job: as many ranks as it has, on nodes of its partition.
+  # in_job PARTITION STATUS TEXT: a launch there, which fails for want of PMIx if not before.
+  in_job() {
+    env SLURM_JOB_ID=5 SLURM_JOB_NUM_NODES=2 SLURM_NTASKS_PER_NODE=${tasks:-2} SLURM_JOB_PARTITION=$1 "$bin/anyorder" launch --backend slurm --mpi srun \
+      --run-dir run --config "$here/tiny.toml" --set data.shards="$shards" "${cpu[@]}" >out 2>err
+    expect_status $? $2 "in a job of $1: $(cat err)"
+    one_line; has "$3" err; changed_nothing
+  }
+  knows '{"n1": {"host_bytes": 1048576, "partition": "small"}, "n2": {"partition": "other"}}'
+  echo "MPI plugin types are... none" >fake/mpi-list
+  in_job small 74 "node n1: each of the ranks on this machine (2) needs"
+  in_job other 64 "names no pmix"
+  # More ranks than microbatches are made fewer, then each needs more: not known here.
+  tasks=9 in_job small 64 "names no pmix"
+  echo "specific pmix plugin versions available: pmix_v4" >fake/mpi-list
   # A damaged inventory refuses nothing, and says so.
   knows '{"n1": {"host_bytes": 1048576'
   fits "${cpu[@]}"; has "warning: what nodes have is unknown: 'run/.launch/nodes.json': not valid JSON" err ;;
