@@ -16,6 +16,7 @@
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
 #include "core/network/tensors/parameters.h"
+#include "core/train/plan/fitting_settings.h"
 #include "core/train/plan/memory_plan.h"
 #include "core/train/plan/run_cost.h"
 #include "core/train/run/config_file.h"
@@ -34,6 +35,7 @@ constexpr double kGiga = 1e9;
 constexpr double kContextBytes = 555.0 * (1 << 20);
 // What all-to-all among 8 H100 took, for each of 7 peers (NCCL, issue 1685).
 constexpr double kNcclBytesOfPeer = 4.34e9 / 7;
+constexpr double kProgramBytes = 55e6;  // a rank's own and its libraries', measured with Open MPI 4
 constexpr double kCopyBytesPerSecond = 4e9;  // of a save, in the host's memory
 constexpr double kStartSeconds = 60;
 constexpr int64_t kGpusOfNode = 8;
@@ -140,12 +142,16 @@ class Plan {
     const auto peers = static_cast<double>(cluster_.ranks_on_node() - 1);
     return kNcclBytesOfPeer * std::clamp(peers, 1.0, 7.0);
   }
-  double fixed_bytes() const { return machine_.is_gpu ? kContextBytes + library_bytes() : 0; }
+  double fixed_bytes() const {
+    return machine_.is_gpu ? kContextBytes + library_bytes() : kProgramBytes;
+  }
   int64_t num_nodes() const { return cluster_.ranks / cluster_.ranks_per_node; }
   MachineRoom Room() const {
-    const double device = std::max(1.0, machine_.device_bytes - fixed_bytes());
-    return {.host_bytes = static_cast<int64_t>(machine_.host_bytes),
-            .device_bytes = machine_.is_gpu ? static_cast<int64_t>(device) : 0,
+    const auto ranks = static_cast<double>(cluster_.ranks_per_node);
+    const double host = machine_.host_bytes - (machine_.is_gpu ? 0 : ranks * kProgramBytes);
+    const double device = machine_.device_bytes - fixed_bytes();
+    return {.host_bytes = machine_.host_bytes > 0 ? static_cast<int64_t>(std::max(1.0, host)) : 0,
+            .device_bytes = machine_.is_gpu ? static_cast<int64_t>(std::max(1.0, device)) : 0,
             .devices = cluster_.ranks_per_node,
             .ranks = cluster_.ranks_per_node};
   }
@@ -206,12 +212,18 @@ class Plan {
     for (const MemoryPlan::Kind& kind : memory_.kinds)
       if (kind.device > 0)
         Add(device, {{"memory_bytes." + kind.name, kind.name, kind.device, Unit::kBytes}});
+    const auto fixed = [&](const char* kind, const char* label, double bytes, const char* note) {
+      if (bytes > 0)
+        Add(device,
+            {{absl::StrCat("memory_bytes.", kind), label, bytes, Unit::kBytes, kAssumed, note}});
+    };
+    if (!machine_.is_gpu)
+      fixed("program", "program and libraries", kProgramBytes, "as measured with Open MPI 4.1");
     if (machine_.is_gpu)
-      Add(device, {{"memory_bytes.context", "CUDA's context", kContextBytes, Unit::kBytes, kAssumed,
-                    "as measured on an RTX PRO 6000 (llama.cpp 23604)"}});
-    if (library_bytes() > 0)
-      Add(device, {{"memory_bytes.nccl", "NCCL's buffers", library_bytes(), Unit::kBytes, kAssumed,
-                    "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)"}});
+      fixed("context", "CUDA's context", kContextBytes,
+            "as measured on an RTX PRO 6000 (llama.cpp 23604)");
+    fixed("nccl", "NCCL's buffers", library_bytes(),
+          "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)");
     Add(device, {{"peak_bytes", "in all", memory_.device() + fixed_bytes(), Unit::kBytes}});
     if (machine_.device_bytes > 0)
       Add(device,
@@ -219,7 +231,7 @@ class Plan {
     for (const MemoryPlan::Kind& kind : memory_.kinds)
       if (kind.host > 0)
         Add(host, {{"host_memory_bytes." + kind.name, kind.name, ranks * kind.host, Unit::kBytes}});
-    const double shared = machine_.is_gpu ? 0 : memory_.device();
+    const double shared = machine_.is_gpu ? 0 : memory_.device() + kProgramBytes;
     Add(host, {{"host_peak_bytes", machine_.is_gpu ? "in all" : "in all, with the ranks'",
                 ranks * (memory_.host() + shared), Unit::kBytes}});
     if (machine_.host_bytes > 0)
@@ -240,16 +252,13 @@ class Plan {
     const MemoryAdvice advice = AdviceFor(config_, vocab_size_, cluster_, Room());
     plan_.settings = advice.settings;
     plan_.batch = advice.batch;
-    const auto options = [](const std::vector<std::string>& settings) {
-      return absl::StrCat("--set ", absl::StrJoin(settings, " --set "));
-    };
     plan_.verdict = "It does not fit.";
     if (!advice.settings.empty())
-      absl::StrAppend(&plan_.verdict, " What fits and changes no bit: ", options(advice.settings),
-                      ".");
+      absl::StrAppend(&plan_.verdict,
+                      " What fits and changes no bit: ", SettingOptions(advice.settings), ".");
     if (!advice.batch.empty())
-      absl::StrAppend(&plan_.verdict, " What fits and changes the run: ", options(advice.batch),
-                      ".");
+      absl::StrAppend(&plan_.verdict,
+                      " What fits and changes the run: ", SettingOptions(advice.batch), ".");
     if (advice.settings.empty() && advice.batch.empty())
       absl::StrAppend(&plan_.verdict, " No setting is enough: use more GPUs, or a smaller model.");
   }

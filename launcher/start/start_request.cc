@@ -171,7 +171,7 @@ absl::Status CheckLength(const RunConfig& config, const data::Dataset& dataset, 
   const int64_t most =
       data::Sampler::MostLanes(dataset, config.sampling, kind, config.train.global_batch_size);
   const std::string batch =
-      SettingWords(BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
+      SettingOptions(BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
         return candidate.train.global_batch_size <= most;
       }));
   return FailedPrecondition("data.shards: ", made.message(), batch.empty() ? "" : ", or ", batch);

@@ -309,8 +309,8 @@ schedule)
 failed_start)
   # Nothing is written for sizes that never fit, and what is recommended instead works.
   too_many() { expect_refused_in_a_line "$1" "$2" launch "$name/none" "${@:3}"; [ ! -e $name/none ] || fail "'$*' wrote something"; }
-  too_many 65 "data.shards: dataset of [0-9]* tokens is too short for 2048 lanes of .*, or set train.global_batch_size = [0-9]*$" --set train.global_batch_size=2048
-  read -ra advice <<<"$(sed 's/.*, or set \(.*\) = \([0-9]*\)$/--set \1=\2/' $name/err)"
+  too_many 65 "data.shards: dataset of [0-9]* tokens is too short for 2048 lanes of .*, or --set train.global_batch_size=[0-9]*$" --set train.global_batch_size=2048
+  read -ra advice <<<"$(sed 's/.*, or \(--set .*\)$/\1/' $name/err)"
   launch "$name/advised" "${advice[@]}" --set train.steps=1 >$name/log 2>&1; expect_status $? 0 "the batch that was recommended: ${advice[*]}"
   expect_text "warning: optimizer.warmup_steps is 2 of 1 steps" $name/log
   too_many 74 "needs at least .* of memory (.*no batch size is small enough" --set model.model_dim=1048576

@@ -80,7 +80,7 @@ plan)
   expect_value 'sum(j["memory_bytes"].values()) == j["peak_bytes"] and j["checkpoint_bytes"] == 12 * j["parameters"]' True
   expect_value 'abs(j["tokens_per_second"] * j["step_seconds"] / (1024 * 4096) - 1) < 1e-9' True
   expect_value 'all(j[key] > 0 for key in "step_flops step_memory_bytes step_node_bytes days device_hours lost_percent".split())' True
-  # The smallest cluster, and what fits where it does not: what is named fits, and less is not enough.
+  # The smallest cluster; and where a run does not fit, what is named fits.
   plan llada-8b --vocab-size 126464 --gpu h100 --json; expect_value 'j["ranks"], j["fits"]' "(8, True)"
   plan bert-base --vocab-size 30522 --gpu mine --gpu-memory 3.2 --nodes 1 --gpus-per-node 1 --json; expect_status $? 0 "another GPU"
   expect_value 'j["fits"] or not j["settings_that_fit"]' False

@@ -74,7 +74,7 @@ inventory)
   # knows TEXT: an inventory that earlier starts or the doctor left; keeps what the run holds.
   knows() { mkdir -p run/.launch && echo "$1" >run/.launch/nodes.json; kept=$(find run | sort | xargs ls -ld); }
   changed_nothing() { [ "$kept" = "$(find run | sort | xargs ls -ld)" ] || fail "something was written: $(find run)"; has_not sbatch fake/calls; }
-  too_large() { submit 74 "$@"; one_line; has "'run/.launch/nodes.json' (remove it if there are larger nodes): node n[12]: each of the ranks .*$text" err; changed_nothing; }
+  too_large() { submit 74 "$@"; one_line; has "'run/.launch/nodes.json' (remove it if there are larger nodes): node n[12]: each of a machine's ranks .*$text" err; changed_nothing; }
   fits() { submit 0 --dry-run "$@"; }
   cpu=(--set train.device=cpu) gpu=(--set train.device=cuda)
   knows '{"n1": {"host_bytes": 1048576, "gpus": 2, "gpu_bytes": 2097152, "partition": "small"},
@@ -96,7 +96,7 @@ inventory)
     expect_status $? $1 "hosts $*: $(cat err)"
     one_line; changed_nothing
   }
-  hosts 74 n2:1,n1:2; has "/run/.launch/nodes.json' (.*): node n1: each of the ranks on this machine (2) needs" err
+  hosts 74 n2:1,n1:2; has "/run/.launch/nodes.json' (.*): node n1: each of a machine's ranks (2) needs" err
   hosts 64 n2:1,n3:2; has "there is no 'nowhere'" err
   hosts 64 n2:1,n1:2 --ranks 1; has "there is no 'nowhere'" err  # n1 gets none
   hosts 64 n8:1,n9:2; has "there is no 'nowhere'" err
@@ -110,7 +110,7 @@ inventory)
   }
   knows '{"n1": {"host_bytes": 1048576, "partition": "small"}, "n2": {"partition": "other"}}'
   echo "MPI plugin types are... none" >fake/mpi-list
-  in_job small 74 "node n1: each of the ranks on this machine (2) needs"
+  in_job small 74 "node n1: each of a machine's ranks (2) needs"
   in_job other 64 "names no pmix"
   # More ranks than microbatches are made fewer, then each needs more: not known here.
   tasks=9 in_job small 64 "names no pmix"

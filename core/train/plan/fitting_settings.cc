@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 #include "core/base/check.h"
@@ -105,18 +103,6 @@ std::vector<std::string> BatchThatFits(const RunConfig& config, int64_t ranks, F
     }
   }
   return {};
-}
-
-std::string SettingWords(const std::vector<std::string>& settings) {
-  if (settings.empty()) return "";
-  std::vector<std::string> words;
-  for (const std::string& setting : settings) {
-    const std::pair<std::string, std::string> parts = absl::StrSplit(setting, '=');
-    const bool is_number = absl::ascii_isdigit(parts.second[0]);
-    words.push_back(absl::StrCat(parts.first, " = ", is_number ? "" : "\"", parts.second,
-                                 is_number ? "" : "\""));
-  }
-  return absl::StrCat("set ", absl::StrJoin(words, " and "));
 }
 
 }  // namespace anyorder

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 #include "core/train/plan/planned_rank.h"
 #include "core/train/run/run_config.h"
@@ -26,7 +28,9 @@ std::vector<std::string> SettingsThatFit(const RunConfig& config, const Cluster&
 // microbatch's, likewise. Another train.global_batch_size is another run.
 std::vector<std::string> BatchThatFits(const RunConfig& config, int64_t ranks, FitsFunction fits);
 
-// "set a = 1 and b = \"x\"", or "".
-std::string SettingWords(const std::vector<std::string>& settings);
+// "--set a=1 --set b=x", or "".
+inline std::string SettingOptions(const std::vector<std::string>& settings) {
+  return settings.empty() ? "" : absl::StrCat("--set ", absl::StrJoin(settings, " --set "));
+}
 
 }  // namespace anyorder

@@ -127,10 +127,10 @@ bool MachineRoom::Holds(const MemoryPlan& plan) const {
 }
 
 std::string MemoryAdvice::Words() const {
-  std::vector<std::string> words = {SettingWords(settings), SettingWords(batch)};
+  std::vector<std::string> words = {SettingOptions(settings), SettingOptions(batch)};
   std::erase(words, "");
   return words.empty() ? "no batch size is small enough: use a smaller model, or more machines"
-                       : absl::StrJoin(words, ", or ");
+                       : absl::StrCat("try ", absl::StrJoin(words, ", or "));
 }
 
 MemoryAdvice AdviceFor(const RunConfig& config, int64_t vocab_size, const Cluster& cluster,
@@ -151,7 +151,7 @@ absl::Status CheckMemory(const RunConfig& config, int64_t vocab_size, Cluster cl
   ASSIGN_OR_RETURN(const MemoryPlan plan, PlanMemory(config, vocab_size, cluster));
   if (room.Holds(plan)) return absl::OkStatus();
   return ResourceExhausted(
-      "each of the ranks on this machine (", room.ranks, ") needs at least ",
+      "each of a machine's ranks (", room.ranks, ") needs at least ",
       FormatBytes(plan.device() + plan.host()), " of memory (", KindWords(plan),
       "), and the machine has ", FormatBytes(static_cast<double>(room.host_bytes)),
       room.device_bytes == 0 ? ""

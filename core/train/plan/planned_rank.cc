@@ -158,6 +158,10 @@ PlannedStep PlannedRank::Step() {
     parts_.finder->EndLeaf(leaves[index], 0);
     parts_.reducer->CommitLeaf(leaves[index], scalars);
   }
+  for (auto index = std::ssize(leaves); index < parts_.reducer->num_leaves(); ++index) {
+    parts_.network->Skip(parts_.MicrobatchArgs(config_.train.seed));
+    parts_.reducer->SkipLeaf();
+  }
   std::vector<double> totals(scalars.size());
   const TensorView gradient = parts_.reducer->ReduceScatter(absl::MakeSpan(totals));
   const double reduced = backend_.cost().flat_bytes;

@@ -27,10 +27,10 @@ struct RunDirectory {
   std::string launcher_ledger = root + "/ledger.launcher.jsonl";
   std::string tensorboard = root + "/tensorboard";
   std::string prometheus = root + "/metrics.prom";  // for monitoring (launcher/start/run_pace.h)
-  std::string launch = root + "/.launch";       // the launcher's lease
-  std::string pace = launch + "/pace";          // by start: its slowest ranks
-  std::string nodes = launch + "/nodes.json";   // what they have (node_inventory.h)
-  std::string train_log = root + "/train.log";  // what the ranks printed
+  std::string launch = root + "/.launch";           // the launcher's lease
+  std::string pace = launch + "/pace";              // by start: its slowest ranks
+  std::string nodes = launch + "/nodes.json";       // what they have (node_inventory.h)
+  std::string train_log = root + "/train.log";      // what the ranks printed
   std::string service_log = root + "/ckptd.log";
 };
 

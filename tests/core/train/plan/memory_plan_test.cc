@@ -116,10 +116,10 @@ TEST(MemoryPlanTest, WhatIsRecommendedIsAllowedAndFits) {
       EXPECT_TRUE(followed.ValidateWorldSize(4).ok());
       EXPECT_TRUE(CheckMemory(followed, kNumPieces, cluster, room).ok());
     }
-    if (!advice.settings.empty()) advised.push_back(SettingWords(advice.settings));
+    if (!advice.settings.empty()) advised.push_back(SettingOptions(advice.settings));
   }
-  EXPECT_EQ(advised.front(), "set train.recompute = \"elementwise\"");
-  EXPECT_THAT(advised.back(), ::testing::HasSubstr("= \"host\""));
+  EXPECT_EQ(advised.front(), "--set train.recompute=elementwise");
+  EXPECT_THAT(advised.back(), ::testing::HasSubstr("=host"));
 }
 
 TEST(MemoryPlanTest, WhatIsUnknownRefusesNothing) {
@@ -160,12 +160,12 @@ TEST(BatchThatFitsTest, IsTheLargestOfAllowedSizes) {
   config.train.global_batch_size = 2048;
   config.train.micro_batch_size = 8;
   const auto up_to = [&](int64_t most, int64_t ranks) {
-    return SettingWords(BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
+    return SettingOptions(BatchThatFits(config, ranks, [most](const RunConfig& candidate) {
       return candidate.train.global_batch_size <= most;
     }));
   };
-  EXPECT_EQ(up_to(100, 1), "set train.global_batch_size = 64");
-  EXPECT_EQ(up_to(20, 4), "set train.global_batch_size = 16 and train.micro_batch_size = 4");
+  EXPECT_EQ(up_to(100, 1), "--set train.global_batch_size=64");
+  EXPECT_EQ(up_to(20, 4), "--set train.global_batch_size=16 --set train.micro_batch_size=4");
   EXPECT_EQ(up_to(4, 8), "");  // no microbatch for each rank
   config.sampling.bidirectional = true;
   EXPECT_EQ(up_to(1, 1), "");
@@ -176,26 +176,26 @@ TEST(SettingsThatFitTest, AreTheCheapestThatAreEnoughTogether) {
   config.train.global_batch_size = 64;
   const Cluster cluster{.ranks = 4, .ranks_per_node = 2, .device = {.is_gpu = true}};
   const auto words = [&](FitsFunction fits) {
-    return SettingWords(SettingsThatFit(config, cluster, fits));
+    return SettingOptions(SettingsThatFit(config, cluster, fits));
   };
   // What was tried before is left out where it is not needed.
   EXPECT_EQ(
       words([](const RunConfig& c) { return c.dist.shard_weights == dist::WeightSharding::kAll; }),
-      "set dist.shard_weights = \"all\"");
+      "--set dist.shard_weights=all");
   EXPECT_EQ(words([](const RunConfig& c) {
               return c.dist.leaves_per_exchange > 0 && c.dist.leaves_per_exchange <= 4;
             }),
-            "set dist.leaves_per_exchange = 4");
+            "--set dist.leaves_per_exchange=4");
   EXPECT_EQ(words([](const RunConfig& c) {
               return c.train.recompute == Recompute::kLayer &&
                      c.optimizer.state == MemoryPlace::kHost;
             }),
-            "set train.recompute = \"layer\" and optimizer.state = \"host\"");
+            "--set train.recompute=layer --set optimizer.state=host");
   EXPECT_EQ(words([](const RunConfig&) { return false; }), "");
   config.train.recompute = Recompute::kLayer;
   config.train.recompute_layers = 1;
   EXPECT_EQ(words([](const RunConfig& c) { return c.train.recompute_layers == 0; }),
-            "set train.recompute_layers = 0");
+            "--set train.recompute_layers=0");
 }
 
 }  // namespace
