@@ -8,11 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <vector>
 
 #include "absl/status/status.h"
 
+#include "core/base/check.h"
+#include "core/base/status.h"
 #include "core/objective/batch.h"
 #include "kernels/backend.h"
 #include "kernels/visibility.h"
@@ -29,14 +32,36 @@ class DeviceInputs {
   DeviceInputs& operator=(const DeviceInputs&) = delete;
 
   // A place for `bytes`, aligned to 64; before Allocate.
-  int64_t Reserve(int64_t bytes);
+  int64_t Reserve(int64_t bytes) {
+    ANYORDER_CHECK(backend_ == nullptr && bytes >= 0) << "a place for " << bytes << " bytes";
+    const int64_t begin = ends_.empty() ? 0 : ends_.back();
+    ends_.push_back(begin + AlignedBytes(bytes));
+    return static_cast<int64_t>(ends_.size()) - 1;
+  }
   // ResourceExhausted.
-  absl::Status Allocate(kernels::Backend& backend);
+  absl::Status Allocate(kernels::Backend& backend) {
+    backend_ = &backend;
+    if (backend.is_host_memory() || ends_.empty() || ends_.back() == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(storage_, backend.Allocate(ends_.back()));
+    staging_.resize(static_cast<size_t>(ends_.back()));
+    return absl::OkStatus();
+  }
   // Where operations after the next Send find the `bytes` at `host`, which must stay as they are
   // until those are done. At most as many as the place was reserved for.
-  const void* Put(int64_t place, const void* host, int64_t bytes);
+  const void* Put(int64_t place, const void* host, int64_t bytes) {
+    if (backend_->is_host_memory()) return host;
+    const int64_t begin = place == 0 ? 0 : ends_[place - 1];
+    ANYORDER_CHECK(bytes <= ends_[place] - begin)
+        << bytes << " bytes for a place of " << ends_[place] - begin;
+    std::memcpy(staging_.data() + begin, host, static_cast<size_t>(bytes));
+    return static_cast<const char*>(storage_->data()) + begin;
+  }
   // One copy of all that was put.
-  void Send(StreamView stream);
+  void Send(StreamView stream) {
+    if (staging_.empty()) return;
+    backend_->CopyToDevice(staging_.data(), storage_->data(), static_cast<int64_t>(staging_.size()),
+                           stream);
+  }
 
   int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
@@ -87,11 +112,17 @@ struct ComputedArray {
 
 // A microbatch's arrays (batch.h) as operations read them: in the device's memory.
 struct DeviceBatch {
-  DeviceBatch(const BatchShape& shape, DeviceInputs& inputs);
+  DeviceBatch(const BatchShape& shape, DeviceInputs& inputs) {
+    VisitArrays(Batch(shape), [&inputs](auto& array, const auto& values) {
+      array = {static_cast<int64_t>(values.size()), inputs};
+    });
+  }
 
   // The arrays of `batch`, which is of that shape and outlives their use; valid after
   // DeviceInputs::Send.
-  void Set(const Batch& batch);
+  void Set(const Batch& batch) {
+    VisitArrays(batch, [](auto& array, const auto& values) { array.Set(values); });
+  }
   kernels::RowVisibility rows() const { return RowsOf(*this); }
   kernels::KeyVisibility keys() const { return KeysOf(*this); }
 
@@ -107,8 +138,35 @@ struct DeviceBatch {
 
  private:
   // Calls visit(array, batch's) for each.
-  template <typename Visit>
-  void VisitArrays(const Batch& batch, const Visit& visit);
+  void VisitArrays(const Batch& batch, const auto& visit) {
+    visit(tokens, batch.tokens);
+    visit(row_ids, batch.row_ids);
+    visit(direction, batch.direction);
+    visit(global_slots, batch.global_slots);
+    visit(row_pos, batch.row_pos);
+    visit(row_lim, batch.row_lim);
+    visit(row_grp, batch.row_grp);
+    visit(row_doc, batch.row_doc);
+    visit(row_seg, batch.row_seg);
+    visit(row_glob, batch.row_glob);
+    visit(key_pos, batch.key_pos);
+    visit(key_key, batch.key_key);
+    visit(key_grp, batch.key_grp);
+    visit(key_doc, batch.key_doc);
+    visit(key_seg, batch.key_seg);
+    visit(key_glob, batch.key_glob);
+    visit(labels, batch.labels);
+    visit(weights, batch.weights);
+    visit(summary_labels, batch.summary_labels);
+    visit(summary_weights, batch.summary_weights);
+    visit(task_labels, batch.task_labels);
+    visit(task_weights, batch.task_weights);
+    visit(task_scores, batch.task_scores);
+    visit(task_valid, batch.task_valid);
+    visit(task_starts, batch.task_starts);
+    visit(task_ends, batch.task_ends);
+    visit(task_classifiers, batch.task_classifiers);
+  }
 };
 
 }  // namespace anyorder
