@@ -7,6 +7,8 @@
 
 #pragma once
 
+#include <algorithm>
+#include <condition_variable>
 #include <mutex>
 
 #include "absl/base/thread_annotations.h"  // IWYU pragma: export
@@ -36,11 +38,32 @@ class ABSL_LOCKABLE Mutex {
   }
   // Returns after `limit`, or a day, at the latest. Whether `is_true` then.
   bool AwaitWithTimeout(absl::FunctionRef<bool()> is_true, absl::Duration limit)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(this);
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(this) {
+    if (is_true()) return true;
+    WakeWaiters();
+    Waiter waiter{is_true, waiters_};
+    waiters_ = &waiter;
+    std::unique_lock<std::mutex> lock(mutex_, std::adopt_lock);
+    // The clock cannot count to the end of an infinite wait.
+    const auto most = absl::ToChronoNanoseconds(std::min(limit, absl::Hours(24)));
+    const bool is_met = waiter.woken.wait_for(lock, most, is_true);
+    lock.release();
+    Waiter** place = &waiters_;
+    while (*place != &waiter) place = &(*place)->next;
+    *place = waiter.next;
+    return is_met;
+  }
 
  private:
-  struct Waiter;
-  void WakeWaiters();
+  struct Waiter {
+    absl::FunctionRef<bool()> is_true;
+    Waiter* next;
+    std::condition_variable woken = {};
+  };
+  void WakeWaiters() {
+    for (Waiter* waiter = waiters_; waiter != nullptr; waiter = waiter->next)
+      if (waiter->is_true()) waiter->woken.notify_one();
+  }
 
   std::mutex mutex_;
   Waiter* waiters_ = nullptr;  // with mutex_; a list, on the stacks of their threads
