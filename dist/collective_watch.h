@@ -4,16 +4,23 @@
 
 #pragma once
 
+#include <unistd.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
+#include "core/base/log.h"
 #include "core/base/mutex.h"
+#include "core/base/status.h"
+#include "core/liveness/exit_after.h"
 #include "core/liveness/rank_page.h"
 
 namespace anyorder::dist {
@@ -30,17 +37,43 @@ struct CollectiveWatchOptions {
   std::function<void()> exit;
 };
 
+inline CollectiveWatchOptions WithDefaults(CollectiveWatchOptions options) {
+  const bool ends_process = !options.exit;
+  if (ends_process) options.exit = [] { _exit(kExitIo); };
+  if (!options.report) {
+    options.report = [ends_process, limit = options.exit_limit](const std::string& line) {
+      if (ends_process) liveness::ExitAfter(limit, kExitIo);
+      LogWarning(line);
+    };
+  }
+  return options;
+}
+
 // Thread-safe between the one thread that calls collectives and its own. Begin and End are called
 // by Communicator.
 class CollectiveWatch {
  public:
-  CollectiveWatch(CollectiveWatchOptions options, int rank, std::string host);
-  ~CollectiveWatch();
+  CollectiveWatch(CollectiveWatchOptions options, int rank, std::string host)
+      : options_(WithDefaults(std::move(options))),
+        rank_(rank),
+        host_(std::move(host)),
+        thread_([this] { Run(); }) {}
+  ~CollectiveWatch() {
+    {
+      const MutexLock lock(&mutex_);
+      stopping_ = true;
+    }
+    thread_.join();
+  }
   CollectiveWatch(const CollectiveWatch&) = delete;
   CollectiveWatch& operator=(const CollectiveWatch&) = delete;
 
   // What the program is doing ("step 12, gradients"): appears in reports.
-  void SetPhase(absl::string_view phase);
+  void SetPhase(absl::string_view phase) {
+    const MutexLock lock(&phase_mutex_);
+    phase_ = std::string(phase);
+    if (options_.page != nullptr) options_.page->SetPhase(phase);
+  }
   // In a phase that is long: it goes on.
   void AddProgress(int64_t amount) {
     if (options_.page != nullptr) options_.page->AddProgress(amount);
@@ -59,13 +92,40 @@ class CollectiveWatch {
   // What the watch's thread asks several times a second, whatever the rank does: whether messages
   // that run without the host are well. An error ends the rank. Null: nobody to ask; returns when
   // the last question is answered.
-  void set_probe(std::function<absl::Status()> probe);
+  void set_probe(std::function<absl::Status()> probe) {
+    const MutexLock lock(&mutex_);
+    probe_ = std::move(probe);
+    is_new_probe_ = true;
+  }
   // Ends the rank for an error that its own thread met: the line, `before_exit`, the exit. Touches
   // no files, and what stands still does not keep the process from its end.
-  void GiveUp(const absl::Status& why, const std::function<void()>& before_exit);
+  void GiveUp(const absl::Status& why, const std::function<void()>& before_exit) {
+    std::string phase;
+    {
+      const MutexLock lock(&phase_mutex_);
+      phase = phase_;
+    }
+    options_.report(absl::StrCat("rank ", rank_, " on ", host_, ": ", why.message(), " in phase '",
+                                 phase, "'; giving up"));
+    if (before_exit) before_exit();
+    options_.exit();
+  }
 
  private:
-  void Run();
+  void Run() {
+    const MutexLock lock(&mutex_);
+    while (!stopping_) {
+      is_new_probe_ = false;
+      const absl::Status status = probe_ ? probe_() : absl::OkStatus();
+      if (!status.ok()) {
+        GiveUp(status, nullptr);
+        probe_ = nullptr;  // only a test's exit returns
+      }
+      mutex_.AwaitWithTimeout(
+          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || is_new_probe_; },
+          probe_ ? options_.probe_period : absl::InfiniteDuration());
+    }
+  }
 
   const CollectiveWatchOptions options_;
   const int rank_;

@@ -93,7 +93,8 @@ absl::Status GradientReducer::AllocateBuffers() {
 float* GradientReducer::DataOf(const GradientWindows::Window& window) const {
   if (is_alone()) return sums_[schedule_.NodesBefore(round_).size()] + window.range.begin;
   const bool is_left = schedule_.level() > 0 && place_in_node() % 2 == 0;
-  return is_left ? waiting_[0] + window.range.begin : buffers_[window.buffer] + window.offset();
+  return is_left ? waiting_[0] + window.range.begin
+                 : buffers_[window.buffer] + OffsetOf(window.range);
 }
 
 const std::vector<GradientReducer::Place>& GradientReducer::LeafPlaces() {

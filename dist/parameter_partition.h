@@ -26,6 +26,9 @@ struct Range {
 // Slices that travel begin where vectors and messages like it: at whole units.
 inline constexpr int64_t kUnitElements = 64;
 inline int64_t NumUnits(int64_t elements) { return (elements + kUnitElements - 1) / kUnitElements; }
+// Where a window begins in its memory: aligned as in the flat space, so that libraries, which look
+// at addresses, do the same with it wherever it lies.
+inline int64_t OffsetOf(Range window) { return window.begin % kUnitElements; }
 
 // Part `part` of [0, count) cut into `parts` contiguous parts whose sizes differ by at most one.
 inline Range EvenPart(int64_t count, int64_t parts, int64_t part) {

@@ -17,10 +17,6 @@ TensorView Elements(TensorView view, Range whole, Range part) {
   return view.Slice(part.begin - whole.begin, {part.size()});
 }
 
-// Where a window begins in its memory: aligned as in the flat space, so that libraries, which look
-// at addresses, do the same with it wherever it lies.
-int64_t OffsetOf(Range window) { return window.begin % kUnitElements; }
-
 Range SliceOf(Range window, Range group, int64_t rank) {
   return SliceAt(window, SliceLength(window, group.size()), rank - group.begin);
 }
