@@ -67,9 +67,8 @@ absl::Status CheckRanges(const std::vector<TensorRange>& ranges, const std::stri
 // All ranks of a node copy at the same time.
 int CopyThreads(const ClientOptions& options) {
   if (options.copy_threads > 0) return options.copy_threads;
-  const int ranks = options.local_world_size > 0 ? options.local_world_size : options.world_size;
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / ranks, 1,
-                    kMostCopyThreads);
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::clamp(cores / options.ranks_of_node(), 1, kMostCopyThreads);
 }
 
 }  // namespace
@@ -77,11 +76,6 @@ int CopyThreads(const ClientOptions& options) {
 Client::Client(const ClientOptions& options) : options_(options) {
   if (options_.copier != nullptr)
     copy_ = std::make_unique<BackgroundCopy>(*options_.copier, options_.copy_limit);
-}
-
-template <typename Body>
-absl::Status Client::Send(Body body, absl::Time deadline) {
-  return channel_->Send({options_.run_id, options_.attempt, std::move(body)}, deadline);
 }
 
 Client::~Client() {
@@ -93,17 +87,10 @@ Client::~Client() {
   for (Buffer& buffer : buffers_) FreeMemory(buffer);
 }
 
-bool Client::IsCopying() { return copy_ != nullptr && copy_->is_running(); }
-
 void Client::FreeMemory(Buffer& buffer) {
   if (buffer.memory != nullptr && options_.copier != nullptr)
     options_.copier->Release(buffer.memory->data());
   buffer.memory.reset();
-}
-
-SaveIdentity Client::IdentityOf(int64_t step, int64_t generation) const {
-  return {options_.run_id,     options_.attempt,  generation, step,
-          options_.world_size, options_.num_nodes};
 }
 
 absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
@@ -118,13 +105,11 @@ absl::Status Client::Connect(absl::Time deadline, absl::Duration answer_limit) {
   }
   RETURN_IF_ERROR(channel.status());
   channel_ = std::make_unique<Channel>(*std::move(channel));
-  Hello hello;
-  hello.rank = options_.rank;
-  hello.world_size = options_.world_size;
-  hello.local_world_size =
-      options_.local_world_size > 0 ? options_.local_world_size : options_.world_size;
-  hello.node = options_.node;
-  hello.num_nodes = options_.num_nodes;
+  const Hello hello = {.rank = options_.rank,
+                       .world_size = options_.world_size,
+                       .local_world_size = options_.ranks_of_node(),
+                       .node = options_.node,
+                       .num_nodes = options_.num_nodes};
   absl::Status sent = Send(hello, MonotonicNow() + answer_limit);
   if (sent.ok()) sent = Await<Welcome>(answer_limit);
   for (size_t i = 0; i < buffers_.size() && sent.ok(); ++i) {
@@ -174,11 +159,6 @@ void Client::Record(const SaveEvent& event) {
     return;
   events_.push_back(event);
   if (is_decision) Remember(event);
-}
-
-void Client::Remember(const SaveEvent& decision) {
-  last_of_step_[decision.step] = decision;
-  if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
 }
 
 void Client::Drain() {
@@ -270,12 +250,11 @@ absl::Status Client::Copy(int index, const SaveIdentity& id, const RankFilePlan&
   buffers_[index].generation = id.generation;
 
   const absl::Time start = MonotonicNow();
-  Stage stage;
-  stage.generation = id.generation;
-  stage.step = id.step;
-  stage.buffer = index;
-  stage.bytes = plan.layout.file_bytes;
-  stage.metadata = metadata;
+  Stage stage = {.generation = id.generation,
+                 .step = id.step,
+                 .buffer = index,
+                 .bytes = plan.layout.file_bytes,
+                 .metadata = metadata};
   if (copy_ != nullptr) {
     copy_->Begin(plan, ranges, buffers_[index].memory->data());
   } else {

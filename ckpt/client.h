@@ -39,6 +39,7 @@ struct ClientOptions {
   int node = 0;
   int num_nodes = 1;
   int local_world_size = 0;  // ranks on this node; 0 means all (one node only)
+  int ranks_of_node() const { return local_world_size > 0 ? local_world_size : world_size; }
   absl::Duration connect_limit = absl::Seconds(30);
   // What reads the ranges; borrowed. Null: they are host memory, and Save copies them itself.
   Copier* copier = nullptr;
@@ -110,9 +111,13 @@ class Client {
     int64_t generation = 0;  // that uses it; 0: free
   };
 
-  template <typename Body>
-  absl::Status Send(Body body, absl::Time deadline);
-  SaveIdentity IdentityOf(int64_t step, int64_t generation) const;
+  absl::Status Send(MessageBody body, absl::Time deadline) {
+    return channel_->Send({options_.run_id, options_.attempt, std::move(body)}, deadline);
+  }
+  SaveIdentity IdentityOf(int64_t step, int64_t generation) const {
+    return {options_.run_id,     options_.attempt,  generation, step,
+            options_.world_size, options_.num_nodes};
+  }
   void Drain();
   void Take(const Message& message);
   void LoseService(const absl::Status& why);
@@ -127,8 +132,11 @@ class Client {
   void Advance();
   absl::Status HandOver(Stage stage);
   void Record(const SaveEvent& event);
-  void Remember(const SaveEvent& decision);
-  bool IsCopying();
+  void Remember(const SaveEvent& decision) {
+    last_of_step_[decision.step] = decision;
+    if (last_of_step_.size() > 64) last_of_step_.erase(last_of_step_.begin());
+  }
+  bool IsCopying() { return copy_ != nullptr && copy_->is_running(); }
   void FreeMemory(Buffer& buffer);
 
   const ClientOptions options_;

@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
+#include "absl/strings/str_join.h"
 
 #include "ckpt/chunk_sums.h"
 #include "ckpt/json_values.h"
@@ -28,6 +29,10 @@ namespace {
 constexpr int64_t kBlockBytes = 8 * kCrcChunkBytes;
 // Room for votes, manifest and directory blocks.
 constexpr int64_t kSpaceMargin = int64_t{16} << 20;
+// Of NodeWait: quick while a commit takes milliseconds, gentle on a shared file system later.
+constexpr absl::Duration kFirstPause = absl::Milliseconds(2);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+constexpr absl::Duration kLongestPausePerNode = absl::Milliseconds(20);
 
 double Seconds(absl::Time from, absl::Time to) { return absl::ToDoubleSeconds(to - from); }
 
@@ -104,8 +109,59 @@ class BlockQueue {
 
 }  // namespace
 
-CommitLog::CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
-    : fs_(fs), run_dir_(std::move(run_dir)), num_threads_(num_threads) {}
+NodeRecords::NodeRecords(FileSystem* fs, std::string directory, int num_nodes, NameOf good,
+                         NameOf bad)
+    : fs_(fs),
+      directory_(std::move(directory)),
+      good_(std::move(good)),
+      bad_(std::move(bad)),
+      missing_(static_cast<size_t>(num_nodes)),
+      texts_(static_cast<size_t>(num_nodes)) {
+  std::iota(missing_.begin(), missing_.end(), 0);
+}
+
+absl::Status NodeRecords::Look() {
+  std::vector<int> missing;
+  for (const int node : missing_) {
+    absl::StatusOr<std::string> text = ReadSmallFile(fs_, PathOf(node));
+    if (absl::IsNotFound(text.status())) {
+      RETURN_IF_ERROR(CheckNotBad(node));
+      missing.push_back(node);
+      continue;
+    }
+    RETURN_IF_ERROR(text.status());
+    texts_[static_cast<size_t>(node)] = *std::move(text);
+  }
+  missing_ = std::move(missing);
+  if (!missing_.empty()) return Unavailable("nothing from node ", absl::StrJoin(missing_, ", "));
+  // Some may have changed their mind after the record that was seen.
+  for (size_t node = 0; node < texts_.size(); ++node)
+    RETURN_IF_ERROR(CheckNotBad(static_cast<int>(node)));
+  return absl::OkStatus();
+}
+
+absl::Duration LongestPauseOf(int num_nodes) {
+  return std::max(kLongestPause, num_nodes * kLongestPausePerNode);
+}
+
+NodeWait::NodeWait(absl::Duration limit, absl::Duration ended_grace, absl::Duration longest_pause)
+    : limit_(limit),
+      ended_grace_(ended_grace),
+      longest_pause_(longest_pause),
+      deadline_(MonotonicNow() + limit),
+      pause_(kFirstPause) {}
+
+absl::Status NodeWait::Pause(const absl::Status& undecided, const std::string& ended,
+                             const std::function<bool(absl::Duration)>& sleep) {
+  const absl::Time now = MonotonicNow();
+  if (!ended.empty()) ended_since_ = std::min(ended_since_, now);
+  if (!ended.empty() && now - ended_since_ >= ended_grace_) return DeadlineExceeded(ended);
+  if (now > deadline_)
+    return DeadlineExceeded(undecided.message(), " after ", absl::FormatDuration(limit_));
+  if (!sleep(pause_)) return absl::CancelledError("the service lost the run directory");
+  pause_ = std::min(pause_ * 2, longest_pause_);
+  return absl::OkStatus();
+}
 
 absl::Status CommitLog::PrepareRunDirectory() {
   const absl::Status made = fs_->MakeDirectory(CheckpointsPath(run_dir_));
@@ -174,22 +230,9 @@ absl::Status CommitLog::WriteAndVote(SaveJob job, WriteTimes* times) {
   return WriteFileAtomically(fs_, JoinPath(directory, VoteName(job.node)), SerializeVote(vote));
 }
 
-NodeRecords CommitLog::VotesIn(const std::string& directory, int num_nodes) const {
-  return NodeRecords(fs_, directory, num_nodes, &VoteName, &AbandonedName);
-}
-
-NodeRecords CommitLog::VotesOf(const SaveIdentity& id) const {
-  return VotesIn(TemporaryPath(run_dir_, id), id.num_nodes);
-}
-
 absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id, NodeRecords& votes) {
   RETURN_IF_ERROR(votes.Look());
   return MergeVotesOf(id, votes);
-}
-
-absl::StatusOr<Manifest> CommitLog::CollectVotes(const SaveIdentity& id) {
-  NodeRecords votes = VotesOf(id);
-  return CollectVotes(id, votes);
 }
 
 // REQUIRES: none is missing.
@@ -251,8 +294,6 @@ absl::Status CommitLog::ReadOutcome(const SaveIdentity& id) {
   return absl::UnavailableError("the coordinator has not decided yet");
 }
 
-bool CommitLog::VoteStands(const SaveIdentity& id, int node) { return VotesOf(id).IsThere(node); }
-
 void CommitLog::RecordEnd(int64_t attempt, int node, bool is_coordinator) {
   std::vector<std::string> names = {EndedName(attempt, node)};
   if (is_coordinator) names.push_back(CoordinatorEndedName(attempt));
@@ -271,14 +312,6 @@ std::optional<int> CommitLog::EndedWithout(int64_t attempt, const NodeRecords& r
     if (fs_->OpenForRead(ended).ok() && !records.IsThere(node)) return node;
   }
   return std::nullopt;
-}
-
-bool CommitLog::CoordinatorHasEnded(int64_t attempt) {
-  return fs_->OpenForRead(JoinPath(CheckpointsPath(run_dir_), CoordinatorEndedName(attempt))).ok();
-}
-
-absl::Status CommitLog::MoveToTrash(const std::string& directory, int64_t generation) {
-  return fs_->Rename(directory, JoinPath(CheckpointsPath(run_dir_), TrashName(generation)));
 }
 
 void CommitLog::Abandon(const SaveIdentity& id, int node, const std::vector<int>& ranks,

@@ -14,16 +14,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 #include "ckpt/layout.h"
 #include "ckpt/manifest.h"
-#include "ckpt/node_records.h"
 #include "ckpt/rank_file.h"
 #include "core/base/file_system.h"
+#include "core/base/status.h"
 
 namespace anyorder::ckpt {
 
@@ -42,10 +44,78 @@ struct WriteTimes {
 // Directories of saves that were claimed, by generation, newest first.
 using OldSaves = std::multimap<int64_t, std::string, std::greater<>>;
 
+// What the nodes of a save say about it: one small file each, which the coordinator alone reads. It
+// remembers whose it has seen, so that a save costs a few file operations for each node, however
+// often the coordinator looks. Thread-compatible.
+class NodeRecords {
+ public:
+  // The name of a node's record inside the directory (layout.h).
+  using NameOf = std::function<std::string(int node)>;
+
+  // `good`: what a node says if all is well with its part; `bad`: if it is not, with the reason.
+  NodeRecords(FileSystem* fs, std::string directory, int num_nodes, NameOf good, NameOf bad);
+
+  // Looks for the records that were missing at the last call; by name, because network file systems
+  // serve listings from an old cache. OK once all nodes have a good one and none has a bad one;
+  // Unavailable naming the nodes without; Aborted with node and reason of a bad one; else what the
+  // file system says.
+  absl::Status Look();
+  // Nodes without a good record.
+  const std::vector<int>& missing() const { return missing_; }
+  // Whether `node`'s good record is there now.
+  bool IsThere(int node) const {
+    return !absl::IsNotFound(fs_->OpenForRead(PathOf(node)).status());
+  }
+
+  std::string PathOf(int node) const { return JoinPath(directory_, good_(node)); }
+  // Contents of the good records by node; empty for those that are missing.
+  const std::vector<std::string>& texts() const { return texts_; }
+
+ private:
+  absl::Status CheckNotBad(int node) const {
+    const absl::StatusOr<std::string> reason = ReadSmallFile(fs_, JoinPath(directory_, bad_(node)));
+    return reason.ok() ? Aborted("node ", node, ": ", *reason) : absl::OkStatus();
+  }
+
+  FileSystem* const fs_;
+  const std::string directory_;
+  const NameOf good_;
+  const NameOf bad_;
+  std::vector<int> missing_;
+  std::vector<std::string> texts_;
+};
+
+// How long nodes wait between two looks for one of them: the more they are, the more rarely they
+// look, so that together they do not look more often than a few dozen.
+absl::Duration LongestPauseOf(int num_nodes);
+
+// Patience with other nodes: when to look again, and when to stop.
+class NodeWait {
+ public:
+  // Looks grow rarer, up to `longest_pause`. No later than `limit`, and `ended_grace` after a node
+  // has ended without a word, there is no use in waiting.
+  NodeWait(absl::Duration limit, absl::Duration ended_grace, absl::Duration longest_pause);
+
+  // After a look that found `undecided`; `ended` tells of a node that has ended, or is empty.
+  // OK: look again, after `sleep`, which is false if nobody wants to know any more (Cancelled).
+  // Else DeadlineExceeded.
+  absl::Status Pause(const absl::Status& undecided, const std::string& ended,
+                     const std::function<bool(absl::Duration)>& sleep);
+
+ private:
+  const absl::Duration limit_;
+  const absl::Duration ended_grace_;
+  const absl::Duration longest_pause_;
+  const absl::Time deadline_;
+  absl::Time ended_since_ = absl::InfiniteFuture();
+  absl::Duration pause_;
+};
+
 class CommitLog {
  public:
   // `num_threads` write one save's files.
-  CommitLog(FileSystem* fs, std::string run_dir, int num_threads);
+  CommitLog(FileSystem* fs, std::string run_dir, int num_threads)
+      : fs_(fs), run_dir_(std::move(run_dir)), num_threads_(num_threads) {}
 
   // Creates run-dir/checkpoints if needed.
   absl::Status PrepareRunDirectory();
@@ -56,12 +126,17 @@ class CommitLog {
   absl::Status WriteAndVote(SaveJob job, WriteTimes* times);
 
   // The votes of a save, of which the coordinator has seen none yet.
-  NodeRecords VotesOf(const SaveIdentity& id) const;
+  NodeRecords VotesOf(const SaveIdentity& id) const {
+    return VotesIn(TemporaryPath(run_dir_, id), id.num_nodes);
+  }
   // Looks for those still missing. Unavailable while there are some; Aborted with the reason if a
   // node gave up; DataLoss if votes do not agree.
   absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id, NodeRecords& votes);
   // Collects them where no vote is known yet.
-  absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id);
+  absl::StatusOr<Manifest> CollectVotes(const SaveIdentity& id) {
+    NodeRecords votes = VotesOf(id);
+    return CollectVotes(id, votes);
+  }
 
   // `fence` is asked right before the commit point and must fail if another attempt owns the
   // run.
@@ -72,7 +147,7 @@ class CommitLog {
   absl::Status ReadOutcome(const SaveIdentity& id);
   // For a node that has voted: whether its vote is still where it wrote it, by one look at its
   // name. Either decision takes it away, and then ReadOutcome says which.
-  bool VoteStands(const SaveIdentity& id, int node);
+  bool VoteStands(const SaveIdentity& id, int node) { return VotesOf(id).IsThere(node); }
 
   // With several nodes: says that `node` votes for no further save of this start and, if it
   // coordinates, decides on none, so that the others need not wait for it. Best effort: without it
@@ -82,7 +157,10 @@ class CommitLog {
   // it wrote and that a network file system does not show yet looks the same.
   std::optional<int> EndedWithout(int64_t attempt, const NodeRecords& records);
   // For the others: whether the coordinator recorded its end. What it decided, it decided before.
-  bool CoordinatorHasEnded(int64_t attempt);
+  bool CoordinatorHasEnded(int64_t attempt) {
+    return fs_->OpenForRead(JoinPath(CheckpointsPath(run_dir_), CoordinatorEndedName(attempt)))
+        .ok();
+  }
 
   // Frees the disk space and, with several nodes, leaves a record for the others. Best effort. A
   // node that has voted keeps its files, because the coordinator may be committing them; the
@@ -125,7 +203,9 @@ class CommitLog {
   absl::Status CheckSpace(const SaveJob& job);
   absl::Status WriteFiles(SaveJob& job, const std::string& directory, WriteTimes* times);
   absl::Status CheckUndecided(const std::string& directory);
-  NodeRecords VotesIn(const std::string& directory, int num_nodes) const;
+  NodeRecords VotesIn(const std::string& directory, int num_nodes) const {
+    return NodeRecords(fs_, directory, num_nodes, &VoteName, &AbandonedName);
+  }
   absl::StatusOr<Manifest> MergeVotesOf(const SaveIdentity& id, const NodeRecords& votes);
   absl::Status Publish(const std::string& directory, const SaveIdentity& id,
                        const std::function<absl::Status()>& fence);
@@ -133,7 +213,9 @@ class CommitLog {
   absl::StatusOr<Manifest> ReadVoted(const std::string& directory, const std::string& run_id,
                                      int64_t generation);
   absl::StatusOr<bool> RestoreIfNewest(const std::string& directory);
-  absl::Status MoveToTrash(const std::string& directory, int64_t generation);
+  absl::Status MoveToTrash(const std::string& directory, int64_t generation) {
+    return fs_->Rename(directory, JoinPath(CheckpointsPath(run_dir_), TrashName(generation)));
+  }
   absl::Status RemoveSaves(int64_t below_generation);
 
   FileSystem* const fs_;

@@ -31,31 +31,6 @@ HealthRelay::~HealthRelay() {
   thread_.join();
 }
 
-void HealthRelay::Adopt(Channel channel, UniqueFd page) {
-  const MutexLock lock(&mutex_);
-  adopted_.push_back({std::move(channel), std::move(page), {{}, /*is_connected=*/true}, false});
-}
-
-void HealthRelay::SetServing() {
-  const MutexLock lock(&mutex_);
-  is_serving_ = is_due_ = true;
-}
-
-std::vector<std::string> HealthRelay::TakeNotes() {
-  const MutexLock lock(&mutex_);
-  return std::exchange(notes_, {});
-}
-
-void HealthRelay::Note(std::string note) {
-  const MutexLock lock(&mutex_);
-  notes_.push_back(std::move(note));
-}
-
-template <typename Body>
-absl::Status HealthRelay::Post(Channel& channel, Body body) const {
-  return channel.Post({options_.run_id, options_.attempt, std::move(body)});
-}
-
 void HealthRelay::Run() {
   const auto is_due = [this]()
                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_ || is_due_; };

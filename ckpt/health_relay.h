@@ -44,15 +44,24 @@ class HealthRelay {
   HealthRelay& operator=(const HealthRelay&) = delete;
 
   // The connection that a rank's Watch came on, and its page.
-  void Adopt(Channel channel, UniqueFd page);
+  void Adopt(Channel channel, UniqueFd page) {
+    const MutexLock lock(&mutex_);
+    adopted_.push_back({std::move(channel), std::move(page), {{}, /*is_connected=*/true}, false});
+  }
   int num_ranks() const { return num_ranks_; }  // connected ones
   // The launcher may start the ranks. It is told at once.
-  void SetServing();
+  void SetServing() {
+    const MutexLock lock(&mutex_);
+    is_serving_ = is_due_ = true;
+  }
   // Around a call into the run directory's file system, by one thread.
   void BeginFileCall() { file_call_ = absl::ToUnixNanos(MonotonicNow()); }
   void EndFileCall() { file_call_ = 0; }
   // What there is to log since the last call.
-  std::vector<std::string> TakeNotes();
+  std::vector<std::string> TakeNotes() {
+    const MutexLock lock(&mutex_);
+    return std::exchange(notes_, {});
+  }
 
  private:
   struct Rank {
@@ -69,9 +78,13 @@ class HealthRelay {
   absl::Status Exchange(absl::Time now);
   void EndRanksIfAsked();
   liveness::NodeReport Describe(absl::Time now) const;
-  void Note(std::string note);
-  template <typename Body>
-  absl::Status Post(Channel& channel, Body body) const;
+  void Note(std::string note) {
+    const MutexLock lock(&mutex_);
+    notes_.push_back(std::move(note));
+  }
+  absl::Status Post(Channel& channel, MessageBody body) const {
+    return channel.Post({options_.run_id, options_.attempt, std::move(body)});
+  }
 
   const HealthRelayOptions options_;
   const std::string host_;

@@ -19,10 +19,6 @@
 
 namespace anyorder::ckpt {
 
-std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt) {
-  return absl::StrCat(run_dir, "/.launch/health-", attempt);
-}
-
 std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint) {
   Json json = {{"addresses", absl::StrJoin(endpoint.addresses, ",")},
                {"port", endpoint.port},

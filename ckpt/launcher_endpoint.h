@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
 #include "ckpt/protocol.h"
@@ -27,7 +28,9 @@ struct LauncherEndpoint {
 };
 
 // run-dir/.launch/health-ATTEMPT
-std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt);
+inline std::string LauncherEndpointPath(const std::string& run_dir, int64_t attempt) {
+  return absl::StrCat(run_dir, "/.launch/health-", attempt);
+}
 std::string SerializeLauncherEndpoint(const LauncherEndpoint& endpoint);
 // NotFound for a service that no launcher started.
 absl::StatusOr<LauncherEndpoint> ReadLauncherEndpoint(FileSystem* fs, const std::string& path);

@@ -173,11 +173,6 @@ std::string LeaseOwner::ToString() const {
                       job.empty() ? "" : absl::StrCat(" (job ", job, ")"));
 }
 
-bool LeaseOwner::IsSameProcess(const LeaseOwner& other) const {
-  return run_id == other.run_id && attempt == other.attempt && machine == other.machine &&
-         pid == other.pid && pid_start == other.pid_start;
-}
-
 LeaseOwner DescribeThisProcess(const std::string& run_id, int64_t attempt,
                                const std::string& socket_path) {
   LeaseOwner owner;
@@ -214,8 +209,6 @@ absl::StatusOr<LeaseOwner> ReadLease(FileSystem* fs, const std::string& run_dir)
 
 Lease::Lease(FileSystem* fs, std::string run_dir, LeaseOwner me)
     : fs_(fs), run_dir_(std::move(run_dir)), owner_(me), me_(std::move(me)) {}
-
-Lease::~Lease() { Release().IgnoreError(); }
 
 absl::StatusOr<std::unique_ptr<Lease>> Lease::Acquire(
     FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,

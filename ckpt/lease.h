@@ -42,7 +42,10 @@ struct LeaseOwner {
 
   // "run 'a', attempt 3, process 123 on host (job 456)"
   std::string ToString() const;
-  bool IsSameProcess(const LeaseOwner& other) const;
+  bool IsSameProcess(const LeaseOwner& other) const {
+    return run_id == other.run_id && attempt == other.attempt && machine == other.machine &&
+           pid == other.pid && pid_start == other.pid_start;
+  }
 };
 
 // This process.
@@ -66,7 +69,7 @@ class Lease {
       FileSystem* fs, const std::string& run_dir, const LeaseOwner& me, absl::Duration lifetime,
       const std::function<bool(const LeaseOwner&)>& has_ended = nullptr,
       Clock* clock = Clock::Monotonic());
-  ~Lease();  // releases it
+  ~Lease() { Release().IgnoreError(); }
 
   // Aborted naming the new owner if the lease was taken away. Other errors say that the file could
   // not be read.

@@ -245,37 +245,6 @@ absl::StatusOr<bool> HasEverCommitted(const std::string& run_dir, FileSystem* fs
          });
 }
 
-absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
-                                       FileSystem* fs, bool must_verify) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
-  std::string last_fault;
-  for (const int64_t step : steps) {
-    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
-    const absl::Status status =
-        checkpoint.ok() && must_verify ? checkpoint->Verify() : checkpoint.status();
-    if (status.ok()) return checkpoint->directory();
-    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
-    if (!IsDamage(status)) return status;
-    last_fault = std::string(status.message());
-    LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
-    if (quarantine_bad) {
-      const int64_t generation = checkpoint.ok() ? checkpoint->generation() : 0;
-      const absl::Status aside = Quarantine(CheckpointPath(run_dir, step), generation, fs);
-      // Somebody else has set it aside, and what has its name now is for the next start to judge.
-      if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
-    }
-  }
-  ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
-  if (steps.empty() && !ever_committed)
-    return NotFound("run '", run_dir, "' has no checkpoint yet");
-  const std::string fate =
-      steps.empty() ? absl::StrCat("none is left in '", CheckpointsPath(run_dir),
-                                   "', or only such as were set aside as damaged")
-                    : absl::StrCat("all of them are damaged; the last one tried: ", last_fault);
-  return DataLoss("run '", run_dir, "' has committed checkpoints, but ", fate,
-                  "; restore one, or start a new run directory");
-}
-
 }  // namespace
 
 // Of one checkpoint, opened when they are first wanted. Thread-safe.
@@ -439,10 +408,6 @@ absl::StatusOr<std::string> Checkpoint::StateDigest() const {
   return digest.Value().Hex();
 }
 
-bool IsDamage(const absl::Status& status) {
-  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status);
-}
-
 absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileSystem* fs) {
   std::vector<int64_t> steps;
   const absl::StatusOr<std::vector<std::string>> names =
@@ -455,11 +420,6 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir, FileS
   }
   std::sort(steps.begin(), steps.end(), std::greater<>());
   return steps;
-}
-
-const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos) {
-  const auto it = absl::c_find_if(infos, [](const CheckpointInfo& info) { return info.opens; });
-  return it == infos.end() ? nullptr : &*it;
 }
 
 int64_t StepToKeep(const std::vector<CheckpointInfo>& infos, int64_t newest_step) {
@@ -506,13 +466,34 @@ absl::Status Quarantine(const std::string& dir, int64_t generation, FileSystem* 
 }
 
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
-                                       FileSystem* fs) {
-  return FindNewest(run_dir, quarantine_bad, fs, /*must_verify=*/false);
-}
-
-absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
-                                           FileSystem* fs) {
-  return FindNewest(run_dir, quarantine_bad, fs, /*must_verify=*/true);
+                                       FileSystem* fs, bool must_verify) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> steps, ListSteps(run_dir, fs));
+  std::string last_fault;
+  for (const int64_t step : steps) {
+    const absl::StatusOr<Checkpoint> checkpoint = OpenStep(run_dir, step, fs);
+    const absl::Status status =
+        checkpoint.ok() && must_verify ? checkpoint->Verify() : checkpoint.status();
+    if (status.ok()) return checkpoint->directory();
+    // Anything but bad bytes is the machine's trouble: calling the checkpoint bad would be rash.
+    if (!IsDamage(status)) return status;
+    last_fault = std::string(status.message());
+    LogWarning(absl::StrCat("checkpoint of step ", step, " is damaged: ", last_fault));
+    if (quarantine_bad) {
+      const int64_t generation = checkpoint.ok() ? checkpoint->generation() : 0;
+      const absl::Status aside = Quarantine(CheckpointPath(run_dir, step), generation, fs);
+      // Somebody else has set it aside, and what has its name now is for the next start to judge.
+      if (!aside.ok() && !absl::IsAlreadyExists(aside) && !absl::IsNotFound(aside)) return aside;
+    }
+  }
+  ASSIGN_OR_RETURN(const bool ever_committed, HasEverCommitted(run_dir, fs));
+  if (steps.empty() && !ever_committed)
+    return NotFound("run '", run_dir, "' has no checkpoint yet");
+  const std::string fate =
+      steps.empty() ? absl::StrCat("none is left in '", CheckpointsPath(run_dir),
+                                   "', or only such as were set aside as damaged")
+                    : absl::StrCat("all of them are damaged; the last one tried: ", last_fault);
+  return DataLoss("run '", run_dir, "' has committed checkpoints, but ", fate,
+                  "; restore one, or start a new run directory");
 }
 
 absl::Status Checkpoint::Verify(const VerifyOptions& options) const {

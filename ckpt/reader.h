@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -93,7 +94,9 @@ class Checkpoint {
 };
 
 // The checkpoint is bad (bytes missing, wrong or too few). False if the machine cannot read it now.
-bool IsDamage(const absl::Status& status);
+inline bool IsDamage(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status);
+}
 
 struct CheckpointInfo {
   std::string directory;
@@ -109,7 +112,10 @@ struct CheckpointInfo {
 };
 
 // The newest of `infos` that opens; null: none does.
-const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos);
+inline const CheckpointInfo* NewestOf(const std::vector<CheckpointInfo>& infos) {
+  const auto it = absl::c_find_if(infos, [](const CheckpointInfo& info) { return info.opens; });
+  return it == infos.end() ? nullptr : &*it;
+}
 
 // The step whose checkpoint stays, as the newest of `infos` says that names one which is there, of
 // those up to `newest_step`; -1: none does. What a run no longer asks for stays until it names
@@ -133,10 +139,13 @@ absl::StatusOr<std::vector<int64_t>> ListSteps(const std::string& run_dir,
 // Errors: NotFound if the run never committed one; DataLoss if it did but none is good (a fresh
 // start would then silently throw the run away).
 absl::StatusOr<std::string> FindNewest(const std::string& run_dir, bool quarantine_bad,
-                                       FileSystem* fs = FileSystem::Posix());
+                                       FileSystem* fs = FileSystem::Posix(),
+                                       bool must_verify = false);
 // Finds it, and every byte passes Verify: for a process that works alone.
-absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
-                                           FileSystem* fs = FileSystem::Posix());
+inline absl::StatusOr<std::string> FindNewestGood(const std::string& run_dir, bool quarantine_bad,
+                                                  FileSystem* fs = FileSystem::Posix()) {
+  return FindNewest(run_dir, quarantine_bad, fs, /*must_verify=*/true);
+}
 
 // Renames a checkpoint that was found bad aside; nothing is deleted. `generation` is that of what
 // was found bad, 0 if its manifest cannot be read. AlreadyExists if that one has been set aside

@@ -217,11 +217,6 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(const std::string& pat
   return reader;
 }
 
-const SafetensorsTensor* SafetensorsReader::Find(absl::string_view name) const {
-  const auto found = places_.find(name);
-  return found == places_.end() ? nullptr : &header_.tensors[found->second];
-}
-
 absl::Status SafetensorsReader::Read(absl::string_view name, int64_t begin, int64_t end,
                                      void* dst) const {
   const SafetensorsTensor* const tensor = Find(name);

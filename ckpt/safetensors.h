@@ -109,7 +109,10 @@ class SafetensorsReader {
   const std::vector<SafetensorsTensor>& tensors() const { return header_.tensors; }
   const SafetensorsMetadata& metadata() const { return header_.metadata; }
   // Null if there is none.
-  const SafetensorsTensor* Find(absl::string_view name) const;
+  const SafetensorsTensor* Find(absl::string_view name) const {
+    const auto found = places_.find(name);
+    return found == places_.end() ? nullptr : &header_.tensors[found->second];
+  }
   // Elements [begin, end) into `dst`. Errors: NotFound, OutOfRange, I/O.
   absl::Status Read(absl::string_view name, int64_t begin, int64_t end, void* dst) const;
 

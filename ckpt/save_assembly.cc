@@ -8,12 +8,6 @@
 #include "core/base/status.h"
 
 namespace anyorder::ckpt {
-namespace {
-
-// Late messages come from the last few saves at most.
-constexpr size_t kNumRemembered = 64;
-
-}  // namespace
 
 absl::StatusOr<bool> SaveAssembly::Begin(const SaveIdentity& id, int rank, int local_world_size,
                                          absl::Time now) {
@@ -84,8 +78,6 @@ void SaveAssembly::AbandonBegunBefore(absl::Time limit, const std::string& reaso
     it = it->second.began < limit ? Abandon(it, reason) : std::next(it);
 }
 
-std::vector<QueuedSave> SaveAssembly::TakeDecided() { return std::exchange(newly_decided_, {}); }
-
 SaveAssembly::OpenSaves::iterator SaveAssembly::Abandon(OpenSaves::iterator save,
                                                         const std::string& reason) {
   newly_decided_.push_back({.job = {.id = save->second.id, .node = node_},
@@ -113,11 +105,6 @@ void SaveAssembly::Complete(OpenSaves::iterator it) {
   newly_decided_.push_back(std::move(complete));
   Remember(it->first, "");
   open_.erase(it);
-}
-
-void SaveAssembly::Remember(int64_t generation, const std::string& reason) {
-  decided_[generation] = reason;
-  if (decided_.size() > kNumRemembered) decided_.erase(decided_.begin());
 }
 
 }  // namespace anyorder::ckpt

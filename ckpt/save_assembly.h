@@ -55,7 +55,7 @@ class SaveAssembly {
   void AbandonBegunBefore(absl::Time limit, const std::string& reason);
 
   // Generations decided since the last call, oldest first.
-  std::vector<QueuedSave> TakeDecided();
+  std::vector<QueuedSave> TakeDecided() { return std::exchange(newly_decided_, {}); }
 
   bool has_open() const { return !open_.empty(); }
   int64_t newest_step() const { return newest_step_; }
@@ -72,7 +72,11 @@ class SaveAssembly {
   void AbandonMissing();
   OpenSaves::iterator Abandon(OpenSaves::iterator save, const std::string& reason);
   void Complete(OpenSaves::iterator save);
-  void Remember(int64_t generation, const std::string& reason);
+  void Remember(int64_t generation, const std::string& reason) {
+    constexpr size_t kNumRemembered = 64;  // late messages come from the last few saves at most
+    decided_[generation] = reason;
+    if (decided_.size() > kNumRemembered) decided_.erase(decided_.begin());
+  }
 
   const int node_;
   std::set<int> gone_;                      // ranks that were here and left

@@ -7,7 +7,6 @@
 
 #include "ckpt/json_values.h"
 #include "ckpt/layout.h"
-#include "ckpt/node_records.h"
 #include "ckpt/reader.h"
 #include "core/base/log.h"
 #include "core/base/monotonic_clock.h"
@@ -63,8 +62,8 @@ SaveWriter::SaveWriter(CommitLog* log, const ServiceOptions& options,
       options_(options),
       fence_(std::move(fence)),
       report_(std::move(report)),
-      verifier_(log, options, fence_, report_),
-      queue_([this](QueuedSave save) { Run(std::move(save)); }) {}
+      committed_([this](CommittedSave save) { Verify(std::move(save)); }),
+      saves_([this](QueuedSave save) { Write(std::move(save)); }) {}
 
 void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time began) {
   progress->state = state;
@@ -72,7 +71,7 @@ void SaveWriter::Report(SaveProgress* progress, SaveState state, absl::Time bega
   report_(*progress);
 }
 
-void SaveWriter::Run(QueuedSave save) {
+void SaveWriter::Write(QueuedSave save) {
   SaveProgress progress{.id = save.job.id, .stall_ms = save.stall_ms};
   for (const StagedFile& file : save.job.files) progress.bytes += file.bytes;
   progress.node_bytes = progress.bytes;
@@ -95,7 +94,7 @@ void SaveWriter::Run(QueuedSave save) {
   const absl::StatusOr<int64_t> free = log_->FreeBytes();
   progress.free_bytes = free.ok() ? *free : 0;
   Report(&progress, SaveState::kCommitted, save.began);
-  verifier_.Enqueue({std::move(progress), ranks, save.is_coordinator});
+  committed_.Enqueue({std::move(progress), ranks, save.is_coordinator});
 }
 
 absl::Status SaveWriter::WriteAndDecide(QueuedSave* save, SaveProgress* progress) {
@@ -130,7 +129,7 @@ absl::Status SaveWriter::LookForDecision(const SaveIdentity& id, int look, std::
 
 absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* progress) {
   const SaveIdentity& id = save.job.id;
-  const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
+  const auto sleep = [this](absl::Duration time) { return saves_.Sleep(time); };
   NodeWait wait(options_.vote_limit, options_.ended_grace,
                 save.is_coordinator ? kLongestPoll : LongestPauseOf(id.num_nodes));
   NodeRecords votes = log_->VotesOf(id);
@@ -152,16 +151,7 @@ absl::Status SaveWriter::AwaitDecision(const QueuedSave& save, SaveProgress* pro
   }
 }
 
-SaveVerifier::SaveVerifier(CommitLog* log, const ServiceOptions& options,
-                           std::function<absl::Status()> fence,
-                           std::function<void(const SaveProgress&)> report)
-    : log_(log),
-      options_(options),
-      fence_(std::move(fence)),
-      report_(std::move(report)),
-      queue_([this](CommittedSave save) { Run(std::move(save)); }) {}
-
-void SaveVerifier::Run(CommittedSave save) {
+void SaveWriter::Verify(CommittedSave save) {
   SaveProgress& progress = save.progress;
   if (!options_.verify_after_commit) {
     if (save.is_coordinator) Retire(progress.id);
@@ -189,11 +179,11 @@ void SaveVerifier::Run(CommittedSave save) {
 }
 
 // This node's files. Those who wait for the next one hurry it up.
-absl::Status SaveVerifier::ReadBack(const CommittedSave& save) {
+absl::Status SaveWriter::ReadBack(const CommittedSave& save) {
   const SaveIdentity& id = save.progress.id;
   VerifyOptions options;
-  options.pace = queue_.num_pending() > 1 ? VerifyPace::kFast : VerifyPace::kBackground;
-  options.proceed = [this](int64_t, int64_t) { return !queue_.is_cancelled(); };
+  options.pace = committed_.num_pending() > 1 ? VerifyPace::kFast : VerifyPace::kBackground;
+  options.proceed = [this](int64_t, int64_t) { return !committed_.is_cancelled(); };
   for (const int rank : save.ranks) options.files.push_back(RankFileName(rank, id.world_size));
   const absl::StatusOr<Checkpoint> checkpoint =
       Checkpoint::Open(CheckpointPath(options_.run_dir, id.step), options_.fs);
@@ -207,8 +197,8 @@ absl::Status SaveVerifier::ReadBack(const CommittedSave& save) {
   return found;
 }
 
-absl::Status SaveVerifier::AwaitOthers(const SaveIdentity& id) {
-  const auto sleep = [this](absl::Duration time) { return queue_.Sleep(time); };
+absl::Status SaveWriter::AwaitOthers(const SaveIdentity& id) {
+  const auto sleep = [this](absl::Duration time) { return committed_.Sleep(time); };
   NodeRecords records = log_->ReadBacksOf(id);
   NodeWait wait(options_.read_back_limit, options_.ended_grace, kLongestReadBackPoll);
   while (true) {
@@ -224,7 +214,7 @@ absl::Status SaveVerifier::AwaitOthers(const SaveIdentity& id) {
 
 // Under its name it would count as one of the newest that are kept, and a good one would be removed
 // instead.
-void SaveVerifier::SetAside(const SaveIdentity& id) {
+void SaveWriter::SetAside(const SaveIdentity& id) {
   if (!fence_().ok()) return;
   const std::string path = CheckpointPath(options_.run_dir, id.step);
   const absl::StatusOr<Checkpoint> bad = Checkpoint::Open(path, options_.fs);
@@ -233,7 +223,7 @@ void SaveVerifier::SetAside(const SaveIdentity& id) {
   if (!moved.ok()) LogWarning(absl::StrCat("it stays under its name: ", moved.message()));
 }
 
-void SaveVerifier::Retire(const SaveIdentity& id) {
+void SaveWriter::Retire(const SaveIdentity& id) {
   absl::Status retired = fence_();
   if (retired.ok()) retired = log_->Retire(options_.keep_last, options_.keep_every, id.generation);
   if (!retired.ok()) LogWarning(absl::StrCat("old checkpoints stay: ", retired.message()));

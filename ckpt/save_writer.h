@@ -165,21 +165,35 @@ struct CommittedSave {
   bool is_coordinator = false;
 };
 
-// The thread that reads committed checkpoints back, while the next ones are written: each node the
-// files that it wrote. The coordinator waits for what the others found; then it retires older
-// checkpoints, or sets a damaged one aside.
-class SaveVerifier {
+// One thread writes the saves in order. Another reads committed checkpoints back, while the next
+// ones are written: each node the files that it wrote. The coordinator waits for what the others
+// found; then it retires older checkpoints, or sets a damaged one aside.
+class SaveWriter {
  public:
-  // `fence` fails when another attempt owns the run directory. `report` is called on this thread.
-  SaveVerifier(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
-               std::function<void(const SaveProgress&)> report);
+  // `fence` fails when another attempt owns the run directory. `report` is called on both threads.
+  // The destructor finishes the queues.
+  SaveWriter(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
+             std::function<void(const SaveProgress&)> report);
 
-  void Enqueue(CommittedSave save) { queue_.Enqueue(std::move(save)); }
-  int num_pending() const { return queue_.num_pending(); }
-  void Cancel() { queue_.Cancel(); }
+  void Enqueue(QueuedSave save) { saves_.Enqueue(std::move(save)); }
+  // Saves queued, being written or being read back.
+  int num_pending() const { return saves_.num_pending() + committed_.num_pending(); }
+  // Gives up waiting and drops the queues: the run directory is no longer ours.
+  void Cancel() {
+    saves_.Cancel();
+    committed_.Cancel();
+  }
 
  private:
-  void Run(CommittedSave save);
+  void Write(QueuedSave save);
+  absl::Status WriteAndDecide(QueuedSave* save, SaveProgress* progress);
+  absl::Status AwaitDecision(const QueuedSave& save, SaveProgress* progress);
+  absl::StatusOr<Manifest> LookForVotes(const SaveIdentity& id, NodeRecords& votes,
+                                        std::string* ended);
+  absl::Status LookForDecision(const SaveIdentity& id, int look, std::string* ended);
+  void Report(SaveProgress* progress, SaveState state, absl::Time began);
+
+  void Verify(CommittedSave save);
   absl::Status ReadBack(const CommittedSave& save);
   absl::Status AwaitOthers(const SaveIdentity& id);
   void SetAside(const SaveIdentity& id);
@@ -189,39 +203,8 @@ class SaveVerifier {
   const ServiceOptions options_;
   const std::function<absl::Status()> fence_;
   const std::function<void(const SaveProgress&)> report_;
-  WorkQueue<CommittedSave> queue_;  // last: its thread uses all of the above
-};
-
-class SaveWriter {
- public:
-  // As SaveVerifier's; `report` is called on both threads. The destructor finishes the queue.
-  SaveWriter(CommitLog* log, const ServiceOptions& options, std::function<absl::Status()> fence,
-             std::function<void(const SaveProgress&)> report);
-
-  void Enqueue(QueuedSave save) { queue_.Enqueue(std::move(save)); }
-  // Saves queued, being written or being read back.
-  int num_pending() const { return queue_.num_pending() + verifier_.num_pending(); }
-  // Gives up waiting and drops the queue: the run directory is no longer ours.
-  void Cancel() {
-    queue_.Cancel();
-    verifier_.Cancel();
-  }
-
- private:
-  void Run(QueuedSave save);
-  absl::Status WriteAndDecide(QueuedSave* save, SaveProgress* progress);
-  absl::Status AwaitDecision(const QueuedSave& save, SaveProgress* progress);
-  absl::StatusOr<Manifest> LookForVotes(const SaveIdentity& id, NodeRecords& votes,
-                                        std::string* ended);
-  absl::Status LookForDecision(const SaveIdentity& id, int look, std::string* ended);
-  void Report(SaveProgress* progress, SaveState state, absl::Time began);
-
-  CommitLog* const log_;
-  const ServiceOptions options_;
-  const std::function<absl::Status()> fence_;
-  const std::function<void(const SaveProgress&)> report_;
-  SaveVerifier verifier_;        // the queue below gives it work to its end
-  WorkQueue<QueuedSave> queue_;  // last: its thread uses all of the above
+  WorkQueue<CommittedSave> committed_;  // the queue below gives it work to its end
+  WorkQueue<QueuedSave> saves_;         // last: its thread uses all of the above
 };
 
 // run-dir/ckptd.node00.jsonl: one JSON object per change of state, appended with one write(2) each.

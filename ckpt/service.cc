@@ -18,7 +18,7 @@ namespace anyorder::ckpt {
 namespace {
 
 // A trainer that does not read its events for this long is broken.
-constexpr int64_t kMaxUnsentBytes = 4 << 20;
+constexpr int64_t kMaxUnsentEventBytes = 4 << 20;
 // How late limits and the end of background work are noticed.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 // After a stop request, ranks in the middle of a copy may still finish it.
@@ -123,11 +123,6 @@ void Service::KeepLease() {
 void Service::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
-}
-
-void Service::RequestStop() {
-  stop_requested_ = true;
-  Wake();
 }
 
 void Service::Report(const SaveProgress& progress) {
@@ -295,12 +290,6 @@ void Service::Take(Connection* connection, Register& message) {
   Post(connection, Registered{AnswerOf(status)});
 }
 
-SaveIdentity Service::IdentityOf(const Connection& connection, int64_t generation,
-                                 int64_t step) const {
-  return {options_.run_id,       options_.attempt,  generation, step,
-          connection.world_size, options_.num_nodes};
-}
-
 void Service::Take(Connection* connection, Begin& begin) {
   if (!IsTrainer(connection)) return;
   if (begin.buffer >= kNumBuffers || connection->buffers[begin.buffer].memory == nullptr ||
@@ -369,19 +358,9 @@ void Service::Take(Connection* connection, Watch& watch) {
   connection->fault = absl::UnavailableError("it is the relay's");
 }
 
-void Service::Post(Connection* connection, MessageBody body) {
-  const Message message = {options_.run_id, options_.attempt, std::move(body)};
-  connection->channel.Post(message).IgnoreError();
-}
-
-int Service::num_trainers() const {
-  return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
-                                        [](auto& c) { return c.is_trainer && c.fault.ok(); }));
-}
-
 void Service::CloseBroken() {
   for (auto it = connections_.begin(); it != connections_.end();) {
-    if (it->channel.unsent_bytes() > kMaxUnsentBytes)
+    if (it->channel.unsent_bytes() > kMaxUnsentEventBytes)
       it->fault = absl::UnavailableError("it does not read its events");
     if (it->fault.ok()) {
       ++it;

@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -72,7 +73,10 @@ class Service {
   absl::Status Run();
 
   // Async-signal-safe: Run finishes what is staged and returns.
-  void RequestStop();
+  void RequestStop() {
+    stop_requested_ = true;
+    Wake();
+  }
   // Ends the service once the last connected trainer has left: a scheduler signals trainers and
   // services at the same time, and the trainers' last save is still to come.
   void RequestStopAfterTrainers() { stop_after_trainers_ = true; }
@@ -102,10 +106,19 @@ class Service {
   void PublishProgress();
   void Publish(const SaveProgress& progress);
   void FreeBuffers(int64_t generation);
-  void Post(Connection* connection, MessageBody body);
+  void Post(Connection* connection, MessageBody body) const {
+    const Message message = {options_.run_id, options_.attempt, std::move(body)};
+    connection->channel.Post(message).IgnoreError();
+  }
   bool ShouldExit();
-  int num_trainers() const;
-  SaveIdentity IdentityOf(const Connection& connection, int64_t generation, int64_t step) const;
+  int num_trainers() const {
+    return static_cast<int>(std::count_if(connections_.begin(), connections_.end(),
+                                          [](auto& c) { return c.is_trainer && c.fault.ok(); }));
+  }
+  SaveIdentity IdentityOf(const Connection& connection, int64_t generation, int64_t step) const {
+    return {options_.run_id,       options_.attempt,  generation, step,
+            connection.world_size, options_.num_nodes};
+  }
 
   // Lease thread
   void KeepLease();

@@ -12,7 +12,6 @@
 
 #include "ckpt/client.h"
 #include "ckpt/layout.h"
-#include "ckpt/node_records.h"
 #include "ckpt/reader.h"
 #include "ckpt/service.h"
 #include "core/base/log.h"

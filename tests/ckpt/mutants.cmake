@@ -26,13 +26,13 @@ ckpt_mutant(file_sync commit.cc CommitTest.WhatAVote*
 ckpt_mutant(file_name_sync commit.cc CommitTest.WhatAVote*
   "" [[RETURN_IF_ERROR(fs_->SyncDirectory(directory));]] "")
 # 4: all votes, of one save, which nobody has given up, with each tensor covered once.
-ckpt_mutant(all_votes node_records.cc CommitTest.CommitNeedsTheVotesOfAllNodes
+ckpt_mutant(all_votes commit.cc CommitTest.CommitNeedsTheVotesOfAllNodes
   "if (" [[!missing_.empty()]] [[false]])
 ckpt_mutant(votes_of_one_save commit.cc CorruptionTest.AnyDamageToAVote*
   "if (" [[!(vote.id == id) || vote.node != node]] [[false]])
-ckpt_mutant(given_up_unvoted node_records.cc CommitTest.OneNodeGivingUp*
+ckpt_mutant(given_up_unvoted commit.cc CommitTest.OneNodeGivingUp*
   "" [[RETURN_IF_ERROR(CheckNotBad(node));]] "")
-ckpt_mutant(given_up_voted node_records.cc RecoverVotedTest.WhatIsNotWhole*
+ckpt_mutant(given_up_voted commit.cc RecoverVotedTest.WhatIsNotWhole*
   "" [[RETURN_IF_ERROR(CheckNotBad(static_cast<int>(node)));]] "")
 ckpt_mutant(tensors_covered manifest.cc CommitTest.VotesThatLeaveAGap*
   "});\n    " [[RETURN_IF_ERROR(CheckTensor(name, tensor, manifest.files));]] "")
