@@ -4,8 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -27,28 +25,11 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr char kWhat[] = "the page of a rank";
 
 template <size_t kSize>
-void Copy(absl::string_view text, char (&field)[kSize]) {
-  const size_t size = std::min(text.size(), kSize - 1);
-  std::memcpy(field, text.data(), size);
-  field[size] = '\0';
-}
-
-template <size_t kSize>
 std::string TextOf(const char (&field)[kSize]) {
   return {field, ::strnlen(field, kSize)};
 }
 
 }  // namespace
-
-// `version` is odd while the rank writes.
-struct RankPage::Page {
-  uint64_t magic;
-  std::atomic<uint64_t> version;
-  RankNumbers numbers;
-  char host[256];
-  char phase[128];
-  char collective[64];
-};
 
 std::string RankState::ToString() const {
   std::string text = absl::StrCat("rank ", rank, " on ", host, " (process ", process_id,
@@ -114,50 +95,6 @@ absl::StatusOr<std::unique_ptr<RankPage>> RankPage::Create(int rank, absl::strin
 RankPage::~RankPage() {
   Write([](Page& page) { page.numbers.has_ended = true; });
   ::munmap(page_, kPageBytes);
-}
-
-template <typename Change>
-void RankPage::Write(Change change) {
-  const MutexLock lock(&mutex_);
-  page_->version.fetch_add(1);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // else Arm may show the change first
-  change(*page_);
-  page_->version.fetch_add(1);
-}
-
-void RankPage::SetRank(int rank) {
-  Write([rank](Page& page) { page.numbers.rank = rank; });
-}
-
-void RankPage::SetPhase(absl::string_view phase) {
-  Write([phase](Page& page) {
-    Copy(phase, page.phase);
-    ++page.numbers.num_phases;
-  });
-}
-
-void RankPage::AddProgress(int64_t amount) {
-  Write([amount](Page& page) { page.numbers.progress += amount; });
-}
-
-void RankPage::Begin(absl::string_view collective) {
-  Write([collective](Page& page) {
-    Copy(collective, page.collective);
-    ++page.numbers.number;
-    page.numbers.in_collective = true;
-  });
-}
-
-void RankPage::End() {
-  Write([](Page& page) { page.numbers.in_collective = false; });
-}
-
-void RankPage::Tick() {
-  Write([](Page& page) { ++page.numbers.ticks; });
-}
-
-void RankPage::SetTimes(const RankTimes& times) {
-  Write([&times](Page& page) { page.numbers.times = times; });
 }
 
 absl::StatusOr<UniqueFd> RankPage::Duplicate() const {

@@ -6,6 +6,8 @@
 
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -60,24 +62,62 @@ class RankPage {
   RankPage& operator=(const RankPage&) = delete;
 
   // MPI may number ranks otherwise than what started them.
-  void SetRank(int rank);
-  void SetPhase(absl::string_view phase);
+  void SetRank(int rank) {
+    Write([rank](Page& page) { page.numbers.rank = rank; });
+  }
+  void SetPhase(absl::string_view phase) {
+    Write([phase](Page& page) {
+      Copy(phase, page.phase);
+      ++page.numbers.num_phases;
+    });
+  }
   // `amount` > 0 of whatever the phase counts: bytes, files, batches.
-  void AddProgress(int64_t amount);
+  void AddProgress(int64_t amount) {
+    Write([amount](Page& page) { page.numbers.progress += amount; });
+  }
   // Collectives are numbered from 1.
-  void Begin(absl::string_view collective);
-  void End();
-  void Tick();
-  void SetTimes(const RankTimes& times);
+  void Begin(absl::string_view collective) {
+    Write([collective](Page& page) {
+      Copy(collective, page.collective);
+      ++page.numbers.number;
+      page.numbers.in_collective = true;
+    });
+  }
+  void End() {
+    Write([](Page& page) { page.numbers.in_collective = false; });
+  }
+  void Tick() {
+    Write([](Page& page) { ++page.numbers.ticks; });
+  }
+  void SetTimes(const RankTimes& times) {
+    Write([&times](Page& page) { page.numbers.times = times; });
+  }
 
   // The memory, for ReadRankPage in another process.
   absl::StatusOr<UniqueFd> Duplicate() const;
 
  private:
-  struct Page;
+  struct Page {
+    uint64_t magic;
+    std::atomic<uint64_t> version;  // odd while the rank writes
+    RankNumbers numbers;
+    char host[256];
+    char phase[128];
+    char collective[64];
+  };
   RankPage(UniqueFd fd, Page* page) : fd_(std::move(fd)), page_(page) {}
+  template <size_t kSize>
+  static void Copy(absl::string_view text, char (&field)[kSize]) {
+    field[text.copy(field, kSize - 1)] = '\0';
+  }
   template <typename Change>
-  void Write(Change change);
+  void Write(Change change) {
+    const MutexLock lock(&mutex_);
+    page_->version.fetch_add(1);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // else Arm may show the change first
+    change(*page_);
+    page_->version.fetch_add(1);
+  }
 
   const UniqueFd fd_;  // memfd, sealed against resizing
   Mutex mutex_;        // of the writers among each other

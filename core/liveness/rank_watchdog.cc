@@ -110,11 +110,6 @@ bool RankWatchdog::IsExcused() const {
   });
 }
 
-bool RankWatchdog::has_silent_service() const {
-  return std::any_of(nodes_.begin(), nodes_.end(),
-                     [this](const Node& node) { return node.silent >= limits_.service_limit; });
-}
-
 void RankWatchdog::JudgeFiles(Verdict& verdict) {
   for (Node& node : nodes_) {
     if (node.file_wait >= kStallReported && node.stall == absl::ZeroDuration()) {

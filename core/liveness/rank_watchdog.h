@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,7 +42,10 @@ class RankWatchdog {
   // a request to stop.
   int64_t newest_step() const { return newest_step_; }
   // Whether a service was silent for its limit.
-  bool has_silent_service() const;
+  bool has_silent_service() const {
+    return std::any_of(nodes_.begin(), nodes_.end(),
+                       [this](const Node& node) { return node.silent >= limits_.service_limit; });
+  }
 
  private:
   struct Rank {
