@@ -9,51 +9,31 @@ Batch::Batch(const BatchShape& batch_shape) : shape(batch_shape) {
   ANYORDER_CHECK(shape.batch_size > 0 && shape.content_rows > 0 && shape.query_rows >= 0 &&
                  shape.memory_rows >= 0 && shape.targets >= 0)
       << "lanes " << shape.batch_size << ", content rows " << shape.content_rows;
-  const auto lanes_count = static_cast<size_t>(shape.batch_size);
-  lanes.assign(lanes_count, 0);
-  direction.assign(lanes_count, 0);
-  tokens.assign(lanes_count * static_cast<size_t>(shape.content_rows), 0);
-
-  const auto num_rows = static_cast<size_t>(shape.num_rows());
-  for (std::vector<int32_t>* array : {&row_ids, &row_pos, &row_lim, &row_doc, &row_seg})
-    array->assign(num_rows, 0);
-  row_grp.assign(num_rows, -1);
-  row_glob.assign(num_rows, 0);
-  if (shape.next_positions) row_next.assign(num_rows, 0);
-
-  const size_t num_keys = lanes_count * static_cast<size_t>(shape.num_keys());
-  for (std::vector<int32_t>* array : {&key_pos, &key_key, &key_doc, &key_seg})
-    array->assign(num_keys, 0);
-  key_grp.assign(num_keys, -1);
-  key_glob.assign(num_keys, 0);
-
-  global_slots.assign(lanes_count * static_cast<size_t>(shape.global_rows), 0);
-
-  const size_t num_targets = lanes_count * static_cast<size_t>(shape.targets);
-  readout_rows.assign(num_targets, 0);
-  labels.assign(num_targets, 0);
-  weights.assign(num_targets, 0.0f);
+  const auto fill = [](int64_t size, auto&... arrays) {
+    (arrays.assign(static_cast<size_t>(size), 0), ...);
+  };
+  const int64_t num_lanes = shape.batch_size;
+  const int64_t num_rows = shape.num_rows();
+  const int64_t num_keys = num_lanes * shape.num_keys();
+  fill(num_lanes, lanes, direction);
+  fill(num_lanes * shape.content_rows, tokens);
+  fill(num_rows, row_ids, row_pos, row_lim, row_doc, row_seg, row_glob);
+  row_grp.assign(static_cast<size_t>(num_rows), -1);
+  if (shape.next_positions) fill(num_rows, row_next);
+  fill(num_keys, key_pos, key_key, key_doc, key_seg, key_glob);
+  key_grp.assign(static_cast<size_t>(num_keys), -1);
+  fill(num_lanes * shape.global_rows, global_slots);
+  const int64_t num_targets = num_lanes * shape.targets;
+  fill(num_targets, readout_rows, labels, weights);
   ANYORDER_CHECK(shape.loss_names.size() <= kMaxLosses) << shape.loss_names.size() << " losses";
-  if (!shape.loss_names.empty()) loss_ids.assign(num_targets, 0);
-  if (shape.own_divisor) divisors.assign(lanes_count, 0.0);
-  const size_t num_task_rows = lanes_count * static_cast<size_t>(shape.task_rows);
-  task_rows.assign(num_task_rows, 0);
-  task_valid.assign(num_task_rows, 0);
-  if (shape.task_rows > 0) {
-    task_weights.assign(lanes_count, 0.0f);
-    task_labels.assign(lanes_count, 0);
-    task_scores.assign(lanes_count, 0.0f);
-  }
-  if (shape.has_tags) task_tags.assign(num_task_rows, kNoTag);
-  if (shape.has_spans) {
-    for (std::vector<int32_t>* array :
-         {&task_starts, &task_ends, &task_classifiers, &task_passages})
-      array->assign(lanes_count, 0);
-  }
-  if (!shape.next_sentence) return;
-  summary_rows.assign(lanes_count, 0);
-  summary_labels.assign(lanes_count, 0);
-  summary_weights.assign(lanes_count, 0.0f);
+  if (!shape.loss_names.empty()) fill(num_targets, loss_ids);
+  if (shape.own_divisor) fill(num_lanes, divisors);
+  const int64_t num_task_rows = num_lanes * shape.task_rows;
+  fill(num_task_rows, task_rows, task_valid);
+  if (shape.task_rows > 0) fill(num_lanes, task_weights, task_labels, task_scores);
+  if (shape.has_tags) task_tags.assign(static_cast<size_t>(num_task_rows), kNoTag);
+  if (shape.has_spans) fill(num_lanes, task_starts, task_ends, task_classifiers, task_passages);
+  if (shape.next_sentence) fill(num_lanes, summary_rows, summary_labels, summary_weights);
 }
 
 }  // namespace anyorder

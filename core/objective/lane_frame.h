@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/philox.h"
 #include "core/config/model_config.h"
 #include "core/objective/batch.h"
@@ -34,7 +36,12 @@ void Shuffle(Stream&& draws, Iterator begin, Iterator end) {
                    begin + static_cast<int64_t>(draws.Below64(static_cast<uint64_t>(left))));
 }
 // [0, n) in such an order.
-std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random);
+inline std::vector<int32_t> DrawOrder(int64_t n, RandomStream& random) {
+  std::vector<int32_t> order(static_cast<size_t>(n));
+  std::iota(order.begin(), order.end(), 0);
+  Shuffle(random, order.begin(), order.end());
+  return order;
+}
 
 // A key is seen where key <= lim, or within a group; kernels/visibility.h.
 struct Slot {
@@ -58,7 +65,13 @@ inline Slot RankedSlot(int32_t token, int64_t pos, int64_t rank, int32_t seg = 0
 }
 // A content slot that stands for a token still to be predicted: it sees ranks up to `lim` and the
 // slots of its group, which alone see it.
-Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg = 0);
+inline Slot GroupSlot(int32_t token, int64_t pos, int64_t lim, int64_t grp, int32_t seg = 0) {
+  return {.token = token,
+          .pos = static_cast<int32_t>(pos),
+          .lim = static_cast<int32_t>(lim),
+          .grp = static_cast<int32_t>(grp),
+          .seg = seg};
+}
 // Reading from left to right, for training, scoring and generation alike: a content slot sees the
 // slots up to its own position, a query slot those before it.
 inline Slot CausalSlot(int32_t token, int64_t pos) {
@@ -70,13 +83,53 @@ inline Slot CausalQuery(int64_t pos) {
   return {.pos = static_cast<int32_t>(pos), .lim = static_cast<int32_t>(pos - 1)};
 }
 
-void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch);
+// Index of lane b's first content row, query row, content key.
+inline int64_t ContentRow(const BatchShape& shape, int64_t b) { return b * shape.content_rows; }
+inline int64_t QueryRow(const BatchShape& shape, int64_t b) {
+  return shape.batch_size * shape.content_rows + b * shape.query_rows;
+}
+inline int64_t ContentKey(const BatchShape& shape, int64_t b) {
+  return b * shape.num_keys() + shape.memory_rows;
+}
+
 // The arrays of one row, and of one key, for callers with an order of their own.
-void SetRow(int64_t row, const Slot& value, Batch& batch);
-void SetKey(int64_t key, const Slot& value, Batch& batch);
+inline void SetRow(int64_t row, const Slot& value, Batch& batch) {
+  batch.row_pos[row] = value.pos;
+  batch.row_lim[row] = value.lim;
+  batch.row_grp[row] = value.grp;
+  batch.row_doc[row] = value.doc;
+  batch.row_seg[row] = value.seg;
+  if (batch.shape.next_positions) batch.row_next[row] = value.next;
+}
+inline void SetKey(int64_t key, const Slot& value, Batch& batch) {
+  batch.key_pos[key] = value.pos;
+  batch.key_key[key] = value.key;
+  batch.key_grp[key] = value.grp;
+  batch.key_doc[key] = value.doc;
+  batch.key_seg[key] = value.seg;
+}
+inline void SetContentSlot(int64_t b, int64_t slot, const Slot& value, Batch& batch) {
+  const int64_t row = ContentRow(batch.shape, b) + slot;
+  batch.tokens[row] = value.token;
+  SetRow(row, value, batch);
+  SetKey(ContentKey(batch.shape, b) + slot, value, batch);
+}
 // Entry `entry` of lane b's readout: row `row` of the batch is to predict `label`. Of weight 0: the
 // row is read and its loss is not counted.
-void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight, Batch& batch);
+inline void SetReadout(int64_t b, int64_t entry, int64_t row, int32_t label, float weight,
+                       Batch& batch) {
+  const int64_t place = b * batch.shape.targets + entry;
+  batch.readout_rows[place] = static_cast<int32_t>(row);
+  batch.labels[place] = label;
+  batch.weights[place] = weight;
+}
+// Query slot `query` of lane b, which is entry `query` of the readout.
+inline void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
+                     Batch& batch) {
+  const int64_t row = QueryRow(batch.shape, b) + query;
+  SetRow(row, value, batch);
+  SetReadout(b, query, row, label, weight, batch);
+}
 
 // How much of a prompt and its answer stays in a sequence.
 struct FittedParts {
@@ -104,22 +157,74 @@ struct WindowSlots {
   int64_t targets = 0;
   bool own_divisor = false;
 };
-BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size);
+inline BatchShape WindowShape(const WindowSlots& slots, int64_t batch_size) {
+  return {.batch_size = batch_size,
+          .content_rows = slots.content,
+          .query_rows = slots.query,
+          .targets = slots.targets,
+          .advance = slots.seq_len,
+          .min_distance = 1 - slots.seq_len,
+          .num_distances = 2 * slots.seq_len - 1,
+          .content_readout = slots.query == 0,
+          .own_divisor = slots.own_divisor};
+}
 
 // Lane id, direction, step, tokens and logical row ids of lane `b`. There may be more content slots
 // than tokens: an objective that has several slots for one token fills the others.
-void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch);
+inline void FillLaneIdentity(const TextSample& sample, int64_t b, Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  ANYORDER_CHECK(b >= 0 && b < shape.batch_size) << "lane " << b << " of " << shape.batch_size;
+  ANYORDER_CHECK(static_cast<int64_t>(sample.tokens.size()) <= shape.content_rows)
+      << sample.tokens.size() << " tokens for " << shape.content_rows << " slots";
+  batch.step = sample.step;
+  batch.lanes[b] = sample.lane;
+  batch.direction[b] = sample.backward ? 1 : 0;
+  std::copy(sample.tokens.begin(), sample.tokens.end(),
+            batch.tokens.begin() + ContentRow(shape, b));
+
+  const int64_t slots = shape.content_rows + shape.query_rows;
+  for (int64_t slot = 0; slot < shape.content_rows; ++slot)
+    batch.row_ids[ContentRow(shape, b) + slot] = static_cast<int32_t>(sample.lane * slots + slot);
+  for (int64_t slot = 0; slot < shape.query_rows; ++slot) {
+    batch.row_ids[QueryRow(shape, b) + slot] =
+        static_cast<int32_t>(sample.lane * slots + shape.content_rows + slot);
+  }
+}
 
 // Where <eod> stands: at the end of its document, or at the begin of the next one, where its slot
 // predicts that document's first token.
 enum class EodPlace { kEndsDocument, kBeginsNext };
 // The document of each token, Slot::doc: numbers from 0 on in reading order; all 0 unless `hidden`.
-std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace place);
+inline std::vector<int32_t> DocumentsOf(const TextSample& sample, bool hidden, EodPlace place) {
+  std::vector<int32_t> documents(sample.tokens.size(), 0);
+  if (!hidden) return documents;
+  int32_t ended = 0;
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const bool ends = sample.tokens[i] == sample.vocabulary.end_of_document;
+    documents[i] = ended + (ends && place == EodPlace::kBeginsNext ? 1 : 0);
+    if (ends) ++ended;
+  }
+  return documents;
+}
 
 // Memory keys of lane `b`: positions -M..-1, segment 0, visible across documents. While a lane is
 // younger than its memory is long, slots that hold no state yet are hidden, or seen as zeros
 // (ModelConfig::initial_memory).
-void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, Batch& batch);
+inline void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b,
+                           Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  const int64_t first = b * shape.num_keys();
+  for (int64_t slot = 0; slot < shape.memory_rows; ++slot) {
+    const int64_t age = shape.memory_rows - slot;  // 1: the newest state
+    const bool holds_state = sample.step * shape.advance >= age;
+    const int64_t key = first + slot;
+    batch.key_pos[key] = static_cast<int32_t>(-age);
+    batch.key_key[key] = kMemoryRank;
+    batch.key_seg[key] = 0;
+    batch.key_doc[key] =
+        holds_state || initial == InitialMemory::kZeros ? kernels::kDocAny : kernels::kDocPad;
+  }
+}
 
 // The next-sentence entry of lane `b`, whose content slot `cls_slot` is CLS. Gradients are sums
 // that the step divides by all targets, so that an entry of weight 1 would count for one target;
@@ -127,24 +232,13 @@ void FillMemoryKeys(const TextSample& sample, InitialMemory initial, int64_t b, 
 // targets + mean nll of next-sentence labels, as BERT's. Where lanes have a few targets less
 // (masked SEP or CLS, whole words) the second term counts by that share more: about 85 / 84.7 with
 // the published spans.
-void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b,
-                      Batch& batch);
-
-// Index of lane b's first content row, query row, content key.
-inline int64_t ContentRow(const BatchShape& shape, int64_t b) { return b * shape.content_rows; }
-inline int64_t QueryRow(const BatchShape& shape, int64_t b) {
-  return shape.batch_size * shape.content_rows + b * shape.query_rows;
-}
-inline int64_t ContentKey(const BatchShape& shape, int64_t b) {
-  return b * shape.num_keys() + shape.memory_rows;
-}
-
-// Query slot `query` of lane b, which is entry `query` of the readout.
-inline void SetQuery(int64_t b, int64_t query, const Slot& value, int32_t label, float weight,
-                     Batch& batch) {
-  const int64_t row = QueryRow(batch.shape, b) + query;
-  SetRow(row, value, batch);
-  SetReadout(b, query, row, label, weight, batch);
+inline void FillNextSentence(const TextSample& sample, int64_t targets, int64_t cls_slot, int64_t b,
+                             Batch& batch) {
+  const BatchShape& shape = batch.shape;
+  ANYORDER_CHECK(shape.next_sentence && sample.is_functional.back() != 0) << "no CLS at the end";
+  batch.summary_rows[b] = static_cast<int32_t>(ContentRow(shape, b) + cls_slot);
+  batch.summary_labels[b] = sample.b_follows_a ? 1 : 0;
+  batch.summary_weights[b] = static_cast<float>(targets);
 }
 
 }  // namespace anyorder

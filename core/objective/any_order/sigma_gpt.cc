@@ -5,7 +5,6 @@
 
 #include "core/base/status.h"
 #include "core/objective/any_order/any_order.h"
-#include "core/objective/any_order/mask_noise.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder {

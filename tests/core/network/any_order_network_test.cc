@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "core/objective/any_order/mask_noise.h"
+#include "core/objective/any_order/any_order.h"
 #include "core/objective/lane_frame.h"
 #include "tests/core/network/model_testing.h"
 

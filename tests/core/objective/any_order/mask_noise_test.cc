@@ -1,5 +1,3 @@
-#include "core/objective/any_order/mask_noise.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/objective/any_order/any_order.h"
 #include "core/objective/lane_frame.h"
 
 namespace anyorder::testing {

@@ -1,4 +1,4 @@
-#include "core/objective/any_order/mask_noise.h"
+#include "core/objective/any_order/any_order.h"
 
 #include <algorithm>
 #include <cmath>
