@@ -288,18 +288,6 @@ absl::Status Dataset::ReadBits(ShardArray array, int64_t begin, int64_t end, uin
                       });
 }
 
-absl::Status Dataset::ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(kSentenceBits, begin, end, out);
-}
-
-absl::Status Dataset::ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(kWordBits, begin, end, out);
-}
-
-absl::Status Dataset::ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
-  return ReadBits(kDocumentBits, begin, end, out);
-}
-
 std::string Dataset::CurrentRead() const {
   const MutexLock lock(&reads_mutex_);
   return reads_.empty() ? "" : *reads_.begin();

@@ -56,10 +56,16 @@ class Dataset : public TextSource {
   int64_t num_tokens() const override { return static_cast<int64_t>(index_.num_tokens); }
   VocabularyIds vocabulary() const override;
   absl::Status ReadTokens(int64_t begin, int64_t end, int32_t* out) const override;
-  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override;
-  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override;
+  absl::Status ReadSentenceFlags(int64_t begin, int64_t end, uint8_t* out) const override {
+    return ReadBits(kSentenceBits, begin, end, out);
+  }
+  absl::Status ReadWordStarts(int64_t begin, int64_t end, uint8_t* out) const override {
+    return ReadBits(kWordBits, begin, end, out);
+  }
   // 1 at the first token of each document.
-  absl::Status ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const;
+  absl::Status ReadDocumentStarts(int64_t begin, int64_t end, uint8_t* out) const {
+    return ReadBits(kDocumentBits, begin, end, out);
+  }
   // The labelled examples that the text is, null for plain text.
   const StoredExamples* examples() const override { return examples_.get(); }
   std::string CurrentRead() const override;

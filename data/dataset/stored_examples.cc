@@ -1,9 +1,6 @@
 #include "data/dataset/stored_examples.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,14 +12,6 @@
 
 namespace anyorder::data {
 namespace {
-
-// Element `i` of an array of the file, which may begin anywhere.
-template <typename Value>
-Value At(const char* array, uint64_t i) {
-  Value value;
-  std::memcpy(&value, array + i * sizeof value, sizeof value);
-  return value;
-}
 
 bool IsPartCount(ExampleTask task, uint64_t parts) {
   switch (task) {
@@ -70,28 +59,6 @@ absl::StatusOr<std::unique_ptr<StoredExamples>> StoredExamples::Open(FileSystem&
       new StoredExamples(index, text, file.path(), std::move(table)));
   RETURN_IF_ERROR(examples->Check());
   return examples;
-}
-
-uint64_t StoredExamples::FirstPart(int64_t example) const {
-  return At<uint64_t>(first_parts_, static_cast<uint64_t>(example));
-}
-
-uint64_t StoredExamples::EndOf(uint64_t part) const {
-  return At<uint64_t>(part_begins_, part) + At<uint32_t>(part_lengths_, part);
-}
-int64_t StoredExamples::LengthOf(uint64_t part) const { return At<uint32_t>(part_lengths_, part); }
-
-int32_t StoredExamples::LabelOf(int64_t example) const {
-  return At<int32_t>(labels_, static_cast<uint64_t>(example));
-}
-
-float StoredExamples::ScoreOf(int64_t example) const {
-  return scores_ == nullptr ? std::numeric_limits<float>::quiet_NaN()
-                            : At<float>(scores_, static_cast<uint64_t>(example));
-}
-
-bool StoredExamples::HasLabel(int64_t example) const {
-  return scores_ == nullptr ? LabelOf(example) >= 0 : !std::isnan(ScoreOf(example));
 }
 
 // REQUIRES CheckPlace: before the example's first token stand an <eod> for each earlier example and

@@ -3,7 +3,10 @@
 
 #pragma once
 
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -41,10 +44,19 @@ class StoredExamples : public ExampleSource {
   absl::StatusOr<ExampleOutline> Outline(int64_t example) const override;
 
   // These read the table alone. REQUIRES 0 <= example < num_examples().
-  int32_t LabelOf(int64_t example) const;  // -1 where it is not known, or a score
-  float ScoreOf(int64_t example) const;    // NaN where it is not known, or a label
+  // -1 where it is not known, or a score.
+  int32_t LabelOf(int64_t example) const {
+    return At<int32_t>(labels_, static_cast<uint64_t>(example));
+  }
+  // NaN where it is not known, or a label.
+  float ScoreOf(int64_t example) const {
+    return scores_ == nullptr ? std::numeric_limits<float>::quiet_NaN()
+                              : At<float>(scores_, static_cast<uint64_t>(example));
+  }
   // Whether label or score is known.
-  bool HasLabel(int64_t example) const;
+  bool HasLabel(int64_t example) const {
+    return scores_ == nullptr ? LabelOf(example) >= 0 : !std::isnan(ScoreOf(example));
+  }
 
  private:
   StoredExamples(const DatasetIndex& index, const TextSource& text, std::string path,
@@ -55,9 +67,20 @@ class StoredExamples : public ExampleSource {
   absl::Status CheckAnswer(int64_t example) const;
   absl::Status CheckPlace(int64_t example) const;
   absl::Status CheckTags(int64_t example) const;
-  uint64_t FirstPart(int64_t example) const;
-  int64_t LengthOf(uint64_t part) const;
-  uint64_t EndOf(uint64_t part) const;
+  // Element `i` of an array of the file, which may begin anywhere.
+  template <typename Value>
+  static Value At(const char* array, uint64_t i) {
+    Value value;
+    std::memcpy(&value, array + i * sizeof value, sizeof value);
+    return value;
+  }
+  uint64_t FirstPart(int64_t example) const {
+    return At<uint64_t>(first_parts_, static_cast<uint64_t>(example));
+  }
+  int64_t LengthOf(uint64_t part) const { return At<uint32_t>(part_lengths_, part); }
+  uint64_t EndOf(uint64_t part) const {
+    return At<uint64_t>(part_begins_, part) + At<uint32_t>(part_lengths_, part);
+  }
   std::vector<int32_t> TagsOf(int64_t example) const;
 
   const DatasetIndex& index_;
@@ -91,18 +114,14 @@ inline bool HasScores(const ExamplesEntry& entry) {
   return HasClasses(entry.task) && entry.task != ExampleTask::kTokens && entry.classes.empty();
 }
 
-// Tags in examples.bin: one a token of the stream, but none of the <eod> of each example. REQUIRES
-// index.examples.
-inline uint64_t NumTags(const DatasetIndex& index) {
-  const ExamplesEntry& entry = *index.examples;
-  return entry.task == ExampleTask::kTokens ? index.num_tokens - entry.num_examples : 0;
-}
-
 // Bytes of examples.bin. REQUIRES index.examples.
 inline uint64_t ExampleTableBytes(const DatasetIndex& index) {
   const ExamplesEntry& entry = *index.examples;
   const uint64_t optional = HasScores(entry) ? 4 : entry.task == ExampleTask::kSpans ? 8 : 0;
-  return 12 * entry.num_parts + (12 + optional) * entry.num_examples + 8 + 4 * NumTags(index);
+  // One a token of the stream, but none of the <eod> of each example.
+  const uint64_t num_tags =
+      entry.task == ExampleTask::kTokens ? index.num_tokens - entry.num_examples : 0;
+  return 12 * entry.num_parts + (12 + optional) * entry.num_examples + 8 + 4 * num_tags;
 }
 
 }  // namespace anyorder::data

@@ -8,14 +8,8 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/counted.h"
-#include "core/base/status.h"
 
 namespace anyorder::data {
-
-template <typename... Parts>
-absl::Status TableReader::Bad(uint64_t line, const Parts&... what) const {
-  return DataLoss(path_, ":", line, ": ", what...);
-}
 
 absl::StatusOr<bool> TableReader::AddLine(std::string_view line, uint64_t number) {
   line_ = number;

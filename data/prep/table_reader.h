@@ -11,6 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/base/status.h"
+
 namespace anyorder::data {
 
 // One .jsonl line, or row of a table, is held in memory, together with its decoded text.
@@ -54,7 +56,9 @@ class TableReader {
   absl::Status AddCells(std::string_view line);
   absl::Status TakeHeader();
   template <typename... Parts>
-  absl::Status Bad(uint64_t line, const Parts&... what) const;
+  absl::Status Bad(uint64_t line, const Parts&... what) const {
+    return DataLoss(path_, ":", line, ": ", what...);
+  }
 
   const std::string path_;
   const char separator_;

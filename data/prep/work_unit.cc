@@ -322,11 +322,6 @@ absl::Status UnitWriter::Commit() {
   return file_->Commit();
 }
 
-absl::Status UnitWriter::Append(absl::string_view bytes) {
-  digest_.Update(bytes);
-  return file_->Append(bytes);
-}
-
 absl::Status UnitFiles::Add(const std::vector<std::string>& paths) {
   for (const std::string& path : paths) {
     ASSIGN_OR_RETURN(const MappedFile file, MapFile(path));

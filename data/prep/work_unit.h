@@ -103,7 +103,10 @@ class UnitWriter {
   absl::Status Commit();
 
  private:
-  absl::Status Append(absl::string_view bytes);
+  absl::Status Append(absl::string_view bytes) {
+    digest_.Update(bytes);
+    return file_->Append(bytes);
+  }
 
   std::unique_ptr<AtomicFile> file_;
   uint64_t token_bytes_;

@@ -77,10 +77,6 @@ absl::Status PassageWindows::AddAll(WindowUse use) {
   return absl::OkStatus();
 }
 
-int64_t PassageWindows::Room(int64_t question_tokens) const {
-  return config_.seq_len - num_specials_ - std::min(question_tokens, config_.max_question);
-}
-
 absl::StatusOr<Example> PassageWindows::ReadExample(int64_t window) const {
   ANYORDER_CHECK(window >= 0 && window < num_examples())
       << "window " << window << " of " << num_examples();

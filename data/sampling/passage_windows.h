@@ -4,6 +4,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -19,8 +20,7 @@ namespace anyorder::data {
 enum class WindowUse {
   // What can be learnt from. A window without its question's answer counts as one of a question
   // that has none (label 0), as in the released run_squad.py of XLNet and BERT and in Hugging
-  // Face's
-  // run_qa.py, which keep such windows of SQuAD 1.1, too. Here they are left out where every
+  // Face's run_qa.py, which keep such windows of SQuAD 1.1, too. Here they are left out where every
   // question of the dataset has an answer: without a class for "no answer" no span is right in
   // them.
   kTraining,
@@ -73,7 +73,9 @@ class PassageWindows : public ExampleSource {
         config_(config),
         num_specials_(examples.has_narrow_windows() ? 4 : config.pair_specials) {}
   absl::Status AddAll(WindowUse use);
-  int64_t Room(int64_t question_tokens) const;
+  int64_t Room(int64_t question_tokens) const {
+    return config_.seq_len - num_specials_ - std::min(question_tokens, config_.max_question);
+  }
 
   const ExampleSource& examples_;
   const SamplingConfig config_;

@@ -396,10 +396,6 @@ ExampleSampler::ExampleSampler(const ExampleSource& examples, uint64_t seed, int
   ANYORDER_CHECK(num_examples_ >= 1 && num_examples_ < int64_t{1} << 31) << num_examples_;
 }
 
-int64_t ExampleSampler::steps_per_epoch() const {
-  return (num_examples_ + num_lanes_ - 1) / num_lanes_;
-}
-
 int64_t ExampleSampler::ExampleAt(int64_t turn) const {
   const int64_t epoch = turn / num_examples_;
   const MutexLock lock(&orders_mutex_);
@@ -488,11 +484,6 @@ uint64_t SampleDigest(const TextSample& sample) {
     digest.Update({reinterpret_cast<const char*>(extent), sizeof extent});
   }
   return digest.Value().lo;
-}
-
-void StepDigest::Add(uint64_t sample_digest) {
-  high += static_cast<double>(sample_digest >> 32);
-  low += static_cast<double>(sample_digest & 0xffffffff);
 }
 
 std::string StepDigest::Hex() const {

@@ -81,7 +81,7 @@ class ExampleSampler : public Sampler {
   absl::StatusOr<TextSample> Sample(int64_t lane, int64_t step) const override;
   bool IsBackward(int64_t) const override { return false; }
   // Steps that read every example, rounded up.
-  int64_t steps_per_epoch() const override;
+  int64_t steps_per_epoch() const override { return (num_examples_ + num_lanes_ - 1) / num_lanes_; }
   int64_t num_examples() const override { return num_examples_; }
   int64_t num_cut_answers() const override { return examples_.num_cut_answers(); }
 
@@ -123,7 +123,10 @@ struct StepDigest {
   double high = 0;
   double low = 0;
 
-  void Add(uint64_t sample_digest);
+  void Add(uint64_t sample_digest) {
+    high += static_cast<double>(sample_digest >> 32);
+    low += static_cast<double>(sample_digest & 0xffffffff);
+  }
   // 16 hex digits.
   std::string Hex() const;
 };

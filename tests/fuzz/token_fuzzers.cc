@@ -1,7 +1,7 @@
 // Ready token ids and the files of other tokenizers, which anyone may have made. Of token files the
 // input's first byte chooses the kind.
 
-#include "data/prep/tokens/token_file.h"
+#include "data/prep/tokens/token_readers.h"
 #include "data/prep/vocabulary.h"
 #include "tests/data/prep/tokens/token_writers.h"
 #include "tests/fuzz/fuzz_target.h"

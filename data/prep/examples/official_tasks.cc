@@ -135,8 +135,4 @@ absl::Status OfficialReading::Take(const std::string& where, WrittenExample exam
   return Annotate(take_(where, example), where);
 }
 
-void OfficialReading::LeaveOut(std::string where, std::string reason) {
-  left_out_.push_back({std::move(where), std::move(reason)});
-}
-
 }  // namespace anyorder::data

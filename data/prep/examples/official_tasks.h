@@ -99,7 +99,9 @@ class OfficialReading {
   absl::Status Take(const std::string& where, WrittenExample example);
 
   // What the official code leaves out, too, or what cannot be an example of this task.
-  void LeaveOut(std::string where, std::string reason);
+  void LeaveOut(std::string where, std::string reason) {
+    left_out_.push_back({std::move(where), std::move(reason)});
+  }
   const std::vector<LeftOutFile>& left_out() const { return left_out_; }
 
  private:

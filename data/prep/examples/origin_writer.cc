@@ -110,9 +110,4 @@ void OriginWriter::Add(const WrittenExample& example) {
   text_ += DumpJson(line) + "\n";
 }
 
-const std::string& OriginWriter::text() const {
-  static const std::string none;
-  return has_origins_ ? text_ : none;
-}
-
 }  // namespace anyorder::data

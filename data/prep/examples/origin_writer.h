@@ -52,7 +52,10 @@ class OriginWriter {
   void Add(const WrittenExample& example);
 
   // What the file holds; "" where no example has anything to say.
-  const std::string& text() const;
+  const std::string& text() const {
+    static const std::string none;
+    return has_origins_ ? text_ : none;
+  }
 
  private:
   struct Passage {

@@ -9,7 +9,7 @@
 #include "core/base/status.h"
 #include "data/prep/shard_writer.h"
 #include "data/prep/staging.h"
-#include "data/prep/tokens/token_file.h"
+#include "data/prep/tokens/token_readers.h"
 
 namespace anyorder::data {
 namespace {

@@ -1,4 +1,4 @@
-// `anyorder prep --tokens` as a function: files of ready ids (token_file.h) in, a dataset out
+// `anyorder prep --tokens` as a function: files of ready ids (token_readers.h) in, a dataset out
 // (FORMAT.md). The files are read twice, first to check every id and to find the corpus's digest,
 // so a bad file leaves nothing behind. One process; memory is one shard.
 

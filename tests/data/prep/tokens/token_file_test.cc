@@ -1,7 +1,5 @@
 // Readers of ready token ids against files written from the descriptions of their formats.
 
-#include "data/prep/tokens/token_file.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "data/prep/tokens/token_readers.h"
 #include "tests/data/prep/corpus_text.h"
 #include "tests/data/prep/tokens/token_writers.h"
 #include "tests/testing/status_matchers.h"
