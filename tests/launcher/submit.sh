@@ -235,6 +235,7 @@ ends)
 left=8000
 trap 'echo usr1 >>"$FAKE_SLURM/launcher"; left=8' USR1
 trap 'echo term >>"$FAKE_SLURM/launcher"; left=8' TERM
+echo $$ >"$FAKE_SLURM/launcher-pid"
 echo ready >"$FAKE_SLURM/launcher"
 [ -f "$FAKE_SLURM/end" ] && exit "$(cat "$FAKE_SLURM/end")"
 [ -f "$FAKE_SLURM/kill" ] && kill -KILL $$
@@ -253,9 +254,10 @@ END
     for signal in "$@"; do
       kill -"$signal" $script
       # Slurm sends TERM to every process of the job; here not in the same instant, where two are
-      # one.
+      # one. The script may still have another child (its watch of the node), so the launcher says
+      # who it is.
       sleep 0.1
-      [ "$signal" = TERM ] && kill -TERM "$(pgrep -P $script | head -n 1)" 2>/dev/null
+      [ "$signal" = TERM ] && kill -TERM "$(cat fake/launcher-pid)" 2>/dev/null
     done
     wait $script; expect_status $? "$expected" "the job's script after '$*': $(cat job.log)"
   }
