@@ -1,7 +1,6 @@
 #include "dist/gradient_reducer.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/status.h"

@@ -27,7 +27,6 @@
 #include "core/base/stream.h"
 #include "core/base/tensor.h"
 #include "kernels/device_queue.h"
-#include "kernels/digest.h"
 #include "kernels/operation.h"
 
 namespace anyorder::kernels {

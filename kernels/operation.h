@@ -9,7 +9,6 @@
 #include "kernels/activation.h"
 #include "kernels/adamw.h"
 #include "kernels/attention.h"
-#include "kernels/dropout.h"
 #include "kernels/gemm.h"
 #include "kernels/losses.h"
 #include "kernels/rows.h"

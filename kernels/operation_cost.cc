@@ -20,14 +20,10 @@ double Product(int64_t m, int64_t n, int64_t k) {
 }
 
 // Forward: a row's scores of content and of distance, and the sum of values.
-double Scores(const AttentionInputs& in) {
-  const AttentionShape& s = in.shape;
-  const double pairs = Product(s.num_rows(), s.num_keys, s.model_dim());
-  return in.relative.is_null() ? pairs : 2 * pairs;
-}
 double Values(const AttentionInputs& in) {
-  return Product(in.shape.num_rows(), in.shape.num_keys, in.shape.model_dim());
+  return in.seen_share * Product(in.shape.num_rows(), in.shape.num_keys, in.shape.model_dim());
 }
+double Scores(const AttentionInputs& in) { return (in.relative.is_null() ? 1 : 2) * Values(in); }
 double InputBytes(const AttentionInputs& in) {
   return Bytes({in.q, in.k, in.v, in.relative, in.distance_bias});
 }
@@ -45,7 +41,8 @@ OperationCost Cost(const AttentionForwardArgs& args) {
 OperationCost Cost(const AttentionBackwardArgs& args) {
   return {3 * Scores(args.in) + 2 * Values(args.in),
           InputBytes(args.in) + Bytes({args.out, args.lse, args.dout, args.dq, args.dk, args.dv,
-                                       args.drelative, args.ddistance_bias})};
+                                       args.drelative, args.ddistance_bias}),
+          0, Scores(args.in)};
 }
 OperationCost Cost(const LinearCrossEntropyArgs& args) {
   const double product = Product(args.x.dim(0), args.weight.dim(0), args.x.dim(1));

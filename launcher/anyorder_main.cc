@@ -17,7 +17,6 @@
 #include "launcher/prep_command_line.h"
 #include "launcher/process/child_process.h"
 #include "launcher/process/command_line.h"
-#include "launcher/process/node_place.h"
 #include "launcher/slurm/slurm_backend.h"
 #include "launcher/start/open_mpi.h"
 

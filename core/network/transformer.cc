@@ -80,9 +80,6 @@ class TransformerNetwork final : public Transformer {
   }
   const std::vector<float>& readout_losses() const override { return loss_head_.losses(); }
   const std::vector<TaskResult>& task_results() const override { return task_head_->results(); }
-  int64_t activation_bytes() const override {
-    return activations_.bytes() + tables_.bytes() + inputs_.bytes();
-  }
 
   void Skip(const StepArgs& args) const override {
     const int64_t num_layers = shape_.model.num_layers;

@@ -52,8 +52,6 @@ class Transformer {
   virtual const std::vector<float>& readout_losses() const = 0;
   // What the task head gave in the last Run, [B]; empty without one.
   virtual const std::vector<TaskResult>& task_results() const = 0;
-  // Bytes of activations and workspaces.
-  virtual int64_t activation_bytes() const = 0;
 };
 
 }  // namespace anyorder

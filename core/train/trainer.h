@@ -187,7 +187,7 @@ class Trainer {
   std::string warm_start_;  // what the weights began as, where they were not drawn
   BaseCheckpoint base_;     // with adapters: whose weights they are trained beside
 
-  double step_flops_ = 0;  // of all ranks (core/network/training_flops.h)
+  double step_flops_ = 0;  // of all ranks (NeededFlops)
   double peak_flops_ = 0;  // of one rank's device; 0: not known
   int64_t peak_device_bytes_ = 0;
 

@@ -8,9 +8,9 @@
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/status.h"
-#include "core/network/training_flops.h"
 #include "core/train/evaluation/task_data.h"
 #include "core/train/plan/memory_plan.h"
+#include "core/train/plan/run_cost.h"
 #include "core/train/run/device.h"
 #include "core/train/run/ledger.h"
 #include "core/train/run/run_directory.h"
@@ -219,12 +219,12 @@ absl::Status Trainer::FitLocalNetwork() {
   RETURN_IF_ERROR(setup_.Begin("set-up of the network"));
   const auto vocab_size = static_cast<int64_t>(dataset_->index().vocab_size);
   RETURN_IF_ERROR(CheckLocalMemory(vocab_size));
-  const BatchShape shape = objective_->Shape(config_.train.micro_batch_size);
-  step_flops_ = TrainingFlops(config_.TrainedModel(), shape, vocab_size) *
-                static_cast<double>(config_.train.num_microbatches());
   peak_flops_ = config_.train.device_peak_tflops > 0
                     ? 1e12 * config_.train.device_peak_tflops
                     : DevicePeakFlops(DeviceName(*backend_), ToDType(config_.model.dtype));
+  if (peak_flops_ > 0) {
+    ASSIGN_OR_RETURN(step_flops_, NeededFlops(config_, vocab_size));
+  }
   return parts_.SetUp({config_, *objective_, vocab_size, communicator_, *backend_, *transport_,
                        options_.min_slice_elements},
                       [this] { return fault_.ok(); });

@@ -9,7 +9,6 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/status.h"
-#include "data/dataset/shard_format.h"
 #include "data/prep/model_pieces.h"
 
 namespace anyorder::data {

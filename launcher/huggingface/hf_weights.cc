@@ -1,7 +1,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <climits>
 #include <cmath>
 #include <filesystem>
 #include <set>

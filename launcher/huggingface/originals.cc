@@ -1,6 +1,5 @@
 #include "launcher/huggingface/originals.h"
 
-#include <algorithm>
 #include <unordered_map>
 
 #include "absl/strings/match.h"

@@ -25,7 +25,6 @@
 #include "core/train/run/config_file.h"
 #include "core/train/run/run_directory.h"
 #include "data/dataset/dataset_index.h"
-#include "kernels/backends/make_backend.h"
 #include "launcher/inference/batch_progress.h"
 #include "launcher/inference/eval_report.h"
 #include "launcher/inference/saved_model.h"

@@ -7,7 +7,6 @@
 #include "core/train/state/resume.h"
 #include "core/train/state/weight_reader.h"
 #include "data/dataset/dataset_index.h"
-#include "data/dataset/shard_format.h"
 #include "data/prep/vocabulary.h"
 #include "launcher/run/imported_run.h"
 #include "launcher/run/saved_step.h"

@@ -14,7 +14,6 @@
 #include "core/train/run/run_config.h"
 #include "core/train/state/saved_weights.h"
 #include "data/prep/cleaning.h"
-#include "kernels/backends/make_backend.h"
 #include "launcher/inference/run_vocabulary.h"
 #include "launcher/inference/saved_model.h"
 #include "launcher/process/command_line.h"

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -137,13 +136,27 @@ class Plan {
   }
 
  private:
-  double library_bytes() const {
-    if (!machine_.is_gpu || cluster_.ranks == 1) return 0;
+  // What others take of a rank's device.
+  std::vector<Figure> FixedCosts() const {
+    const auto cost = [](const char* kind, const char* label, double bytes, const char* source) {
+      return Figure{
+          absl::StrCat("memory_bytes.", kind), label, bytes, Unit::kBytes, kAssumed, source};
+    };
+    if (!machine_.is_gpu)
+      return {
+          cost("program", "program and libraries", kProgramBytes, "as measured with Open MPI 4.1")};
+    std::vector<Figure> costs = {cost("context", "CUDA's context", kContextBytes,
+                                      "as measured on an RTX PRO 6000 (llama.cpp 23604)")};
     const auto peers = static_cast<double>(cluster_.ranks_on_node() - 1);
-    return kNcclBytesOfPeer * std::clamp(peers, 1.0, 7.0);
+    if (cluster_.ranks > 1)
+      costs.push_back(cost("nccl", "NCCL's buffers", kNcclBytesOfPeer * std::clamp(peers, 1.0, 7.0),
+                           "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)"));
+    return costs;
   }
   double fixed_bytes() const {
-    return machine_.is_gpu ? kContextBytes + library_bytes() : kProgramBytes;
+    double bytes = 0;
+    for (const Figure& cost : FixedCosts()) bytes += cost.value;
+    return bytes;
   }
   int64_t num_nodes() const { return cluster_.ranks / cluster_.ranks_per_node; }
   MachineRoom Room() const {
@@ -212,18 +225,7 @@ class Plan {
     for (const MemoryPlan::Kind& kind : memory_.kinds)
       if (kind.device > 0)
         Add(device, {{"memory_bytes." + kind.name, kind.name, kind.device, Unit::kBytes}});
-    const auto fixed = [&](const char* kind, const char* label, double bytes, const char* note) {
-      if (bytes > 0)
-        Add(device,
-            {{absl::StrCat("memory_bytes.", kind), label, bytes, Unit::kBytes, kAssumed, note}});
-    };
-    if (!machine_.is_gpu)
-      fixed("program", "program and libraries", kProgramBytes, "as measured with Open MPI 4.1");
-    if (machine_.is_gpu)
-      fixed("context", "CUDA's context", kContextBytes,
-            "as measured on an RTX PRO 6000 (llama.cpp 23604)");
-    fixed("nccl", "NCCL's buffers", library_bytes(),
-          "4.3 GB for 8 GPUs that all send to all (NCCL issue 1685)");
+    Add(device, FixedCosts());
     Add(device, {{"peak_bytes", "in all", memory_.device() + fixed_bytes(), Unit::kBytes}});
     if (machine_.device_bytes > 0)
       Add(device,

@@ -8,13 +8,11 @@
 #include <string>
 #include <thread>
 
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
 #include "core/base/mutex.h"
 #include "core/base/network_port.h"
 #include "core/base/unique_fd.h"
-#include "launcher/serve/http_guard.h"
 
 namespace anyorder::launcher {
 

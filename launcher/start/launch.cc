@@ -16,7 +16,6 @@
 #include <system_error>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"

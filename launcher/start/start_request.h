@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/train/plan/memory_plan.h"

@@ -241,14 +241,13 @@ absl::Status RunBench(int argc, char** argv) {
                    "\"dropout\": %g, \"batch\": %d, \"seq_len\": %d, \"step_ms\": %.1f, "
                    "\"tokens_per_second\": %.1f, \"step_gflop\": %.1f, \"attention_gflop\": %.1f, "
                    "\"gflop_per_second\": %.1f, \"large_gemm_gflop_per_second\": %.1f, "
-                   "\"fraction_of_large_gemm\": %.3f, \"activation_mib\": %.0f, "
+                   "\"fraction_of_large_gemm\": %.3f, "
                    "\"peak_rss_mib\": %.0f, \"loss\": %.4f%s}",
                    options.preset, backend.name(), options.dtype, options.threads,
                    options.recompute, options.dropout, preset.batch, preset.sampling.seq_len,
                    median * 1e3, tokens / median, flops * 1e-9,
                    backend.attention_flops() / static_cast<double>(options.steps) * 1e-9,
                    flops / median * 1e-9, gemm_rate, flops / median * 1e-9 / gemm_rate,
-                   static_cast<double>(learner->transformer().activation_bytes()) / (1 << 20),
                    PeakRssMib(), loss, options.profile ? Shares(backend, total) : "")
             << std::endl;
   return absl::OkStatus();

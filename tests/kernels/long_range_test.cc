@@ -8,6 +8,7 @@
 #include <future>
 
 #include "core/base/unique_fd.h"
+#include "kernels/digest.h"
 #include "tests/kernels/backend_fixture.h"
 
 namespace anyorder::kernels {

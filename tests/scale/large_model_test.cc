@@ -169,6 +169,13 @@ int64_t MostSums(const Job& job) {
   return most;
 }
 
+std::vector<int64_t> SizesAt(MemoryPlace place, const kernels::SizingBackend& device) {
+  std::vector<int64_t> sizes;
+  for (const auto& taken : device.allocations())
+    if (taken.place == place) sizes.push_back(taken.bytes);
+  return sizes;
+}
+
 // In the order of set-up.
 std::vector<Row> TableOf(const Job& job, int rank) {
   constexpr int64_t kBlock = 16384, kControl = sizeof(NormControl);
@@ -184,10 +191,12 @@ std::vector<Row> TableOf(const Job& job, int rank) {
   const int64_t weight = SizeOf(ToDType(job.config.model.dtype));
   const int64_t sharded = job.input + job.heads + (layers + 2 * ranks) * Slice(job.layer, ranks);
   const int64_t rings = leaves * job.shape.batch_size * layers * job.shape.ring_rows();
+  const std::vector<int64_t> activations = SizesAt(MemoryPlace::kDevice, job.device);
   const int64_t moves = job.is_alone ? 0 : 1, talks = ranks > 1 ? 1 : 0;
   return {
       {"messages' staging", 2, 64 << 20, true},
-      {"activations", std::ssize(job.device.allocations()), job.network->activation_bytes()},
+      {"activations", std::ssize(activations),
+       std::reduce(activations.begin(), activations.end(), int64_t{0})},
       {"partial sums", sums, 4 * sums * SlicesOf(job, rank),
        job.config.dist.partials == MemoryPlace::kHost},
       {"what arrives", 2, 4 * (arriving * Slice(bucket, ranks) + (ranks == 1) + (job.nodes == 1))},
@@ -203,13 +212,6 @@ std::vector<Row> TableOf(const Job& job, int rank) {
        weight * (job.is_sharded ? sharded : blocks * kBlock * ranks)},
       {"recurrence", rings > 0 ? 1 : 0, rings * job.config.model.model_dim * weight},
       {"digests", talks, talks * 16 * (job.is_sharded ? windows : 1)}};
-}
-
-std::vector<int64_t> SizesAt(MemoryPlace place, const kernels::SizingBackend& device) {
-  std::vector<int64_t> sizes;
-  for (const auto& taken : device.allocations())
-    if (taken.place == place) sizes.push_back(taken.bytes);
-  return sizes;
 }
 
 void ExpectTable(const std::vector<Row>& table, const kernels::SizingBackend& device) {

@@ -137,8 +137,10 @@ class AttentionBlock {
     in.position_bias = w_.position_bias;
     in.segment_bias = w_.segment_bias;
     in.segment_embedding = w_.segment_embedding;
+    const int64_t heads = context_.shape.model.num_heads;
     const kernels::Band* const bands = tables_.bands.data();
-    if (bands != nullptr) in.bands = bands + layer_ * context_.shape.model.num_heads;
+    if (bands != nullptr) in.bands = bands + layer_ * heads;
+    in.seen_share = tables_.SeenShare(layer_, heads, in.shape.num_keys);
     return Scaled(in, DropoutPlace::kAttentionProbabilities, sublayer_.row_ids);
   }
   kernels::AttentionInputs GlobalInputs() const {

@@ -150,6 +150,17 @@ absl::Status AttentionTables::Allocate(const NetworkShape& shape, DeviceInputs& 
   return plans.Allocate(shape, backend);
 }
 
+double AttentionTables::SeenShare(int64_t layer, int64_t heads, int64_t keys) const {
+  if (windows.empty()) return 1;
+  const auto within = [keys](int64_t reach) { return reach < 0 ? keys : reach; };
+  int64_t seen = 0;
+  for (int64_t head = layer * heads; head < (layer + 1) * heads; ++head) {
+    const kernels::Band& band = windows[static_cast<size_t>(head)];
+    seen += std::min(keys, within(band.left) + within(band.right) + 1);
+  }
+  return static_cast<double>(seen) / static_cast<double>(heads * keys);
+}
+
 void AttentionTables::SetInputs(const StepContext& context) {
   const std::vector<kernels::Band>& own = context.batch().bands;
   bands.Set(own.empty() ? windows : own);

@@ -43,8 +43,6 @@ class GlobalSlots {
   const int32_t* row_ids() const { return row_ids_.data(); }
   // [B * G, D] G, null without rotary positions.
   ConstTensorView angles() const { return angles_; }
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
-
  private:
   ComputedArray<int32_t> local_lim_, local_grp_;  // [N]
   ComputedArray<int32_t> pos_, lim_, grp_, doc_, seg_, row_ids_;
@@ -73,8 +71,6 @@ class AttentionPlans {
   // Sets shape, rows, keys, distances and plan of an attention call.
   void SetInputs(Arrangement arrangement, kernels::AttentionInputs* in) const;
 
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
-
  private:
   std::array<bool, kArrangements> is_used_ = {};
   std::array<kernels::AttentionPlan, kArrangements> plans_;
@@ -95,9 +91,8 @@ struct AttentionTables {
   // device.
   void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context);
-  int64_t bytes() const {
-    return relative.bytes() + rotary.bytes() + bias.bytes() + globals.bytes() + plans.bytes();
-  }
+  // Of `keys` the share that a row sees at most, on average over the layer's heads.
+  double SeenShare(int64_t layer, int64_t heads, int64_t keys) const;
 };
 
 }  // namespace anyorder

@@ -46,7 +46,6 @@ class PositionTables {
   ConstTensorView encodings() const { return encodings_; }
   // [B], which of them each lane uses; the device's.
   const int32_t* table_of_lane() const { return table_of_lane_.data(); }
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
   void Fill(const NetworkShape& shape, kernels::Backend& backend) const;
@@ -88,7 +87,6 @@ class DistanceBias {
   ConstTensorView spread() const { return spread_; }
   TensorView dspread() const { return dspread_; }
   int64_t min_distance() const { return min_distance_; }
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
   std::unique_ptr<kernels::Buffer> storage_;
@@ -119,7 +117,6 @@ class RotaryAngles {
   // Null without rotary positions.
   ConstTensorView rows() const { return rows_; }
   ConstTensorView keys() const { return keys_; }
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
 
  private:
   // Angles of `position` to row `row` of `table`, unless `known` says that it has them; then false.

@@ -63,8 +63,6 @@ class DeviceInputs {
                            stream);
   }
 
-  int64_t bytes() const { return storage_ == nullptr ? 0 : storage_->size_bytes(); }
-
  private:
   kernels::Backend* backend_ = nullptr;
   std::vector<int64_t> ends_;  // of the places, in order

@@ -7,7 +7,6 @@
 #include "core/base/status.h"
 #include "core/objective/lane_frame.h"
 #include "core/objective/masked_lm.h"
-#include "core/objective/unilm/unilm.h"
 #include "core/objective/unilm/unilmv2.h"
 
 namespace anyorder {

@@ -9,6 +9,7 @@
 
 #include "core/base/status.h"
 #include "core/network/tensors/host_copy.h"
+#include "kernels/digest.h"
 
 namespace anyorder {
 

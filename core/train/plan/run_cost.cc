@@ -106,6 +106,17 @@ absl::StatusOr<StepCost> PlanStep(const RunConfig& config, int64_t vocab_size,
   return cost;
 }
 
+absl::StatusOr<double> NeededFlops(RunConfig config, int64_t vocab_size) {
+  const auto microbatches = static_cast<double>(config.train.num_microbatches());
+  config.train.recompute = Recompute::kNone;
+  config.train.global_batch_size = config.train.micro_batch_size;
+  config.eval.every = 0;
+  ASSIGN_OR_RETURN(const auto rank,
+                   PlannedRank::Create(config, vocab_size, {.device = {.is_gpu = true}}));
+  const kernels::OperationCost cost = rank->Step().cost;
+  return microbatches * (cost.flops - cost.repeated_flops);
+}
+
 double BestInterval(double save, double mean) {
   if (save >= 2 * mean) return mean;
   const double ratio = std::sqrt(save / (2 * mean));

@@ -47,6 +47,10 @@ struct StepCost {
 absl::StatusOr<StepCost> PlanStep(const RunConfig& config, int64_t vocab_size,
                                   const Cluster& cluster);
 
+// FLOPs that a step of all ranks needs, for the share of a device's peak that a run reaches (MFU):
+// those of its matrix products, without what is computed twice. Errors: as PlannedRank::Create.
+absl::StatusOr<double> NeededFlops(RunConfig config, int64_t vocab_size);
+
 // The time between two checkpoints with which least is lost where one costs the run `save` seconds
 // and it fails once in `mean` seconds (Young 1974; Daly 2006, equation 37).
 double BestInterval(double save, double mean);

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <limits>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "data/prep/tokens/token_readers.h"

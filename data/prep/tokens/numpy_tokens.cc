@@ -1,9 +1,7 @@
 // .npy: numpy's format 1 to 3. A row of a 2-D array is a document; of a 1-D one documents end at
 // the end-of-document id alone.
 
-#include <algorithm>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"

@@ -1,6 +1,5 @@
 #include "kernels/cuda/gemm/gemm.h"
 
-#include <algorithm>
 #include <cstdint>
 
 #include "core/base/status.h"

@@ -8,7 +8,6 @@
 
 #include "core/config/attention_windows.h"
 #include "launcher/huggingface/families/bert_like.h"
-#include "launcher/huggingface/families/task_heads.h"
 
 namespace anyorder::launcher {
 namespace {

@@ -141,7 +141,6 @@ class ModelRunner {
   void set_frozen(const std::vector<double>& frozen) { frozen_.Assign(frozen); }
   const ParameterLayout& layout() const { return transformer_->layout(); }
   int64_t memory_size() const { return memory_size_; }
-  int64_t activation_bytes() const { return transformer_->activation_bytes(); }
 
  private:
   std::unique_ptr<Transformer> transformer_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/digest.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {
