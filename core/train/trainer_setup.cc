@@ -222,9 +222,7 @@ absl::Status Trainer::FitLocalNetwork() {
   peak_flops_ = config_.train.device_peak_tflops > 0
                     ? 1e12 * config_.train.device_peak_tflops
                     : DevicePeakFlops(DeviceName(*backend_), ToDType(config_.model.dtype));
-  if (peak_flops_ > 0) {
-    ASSIGN_OR_RETURN(step_flops_, NeededFlops(config_, vocab_size));
-  }
+  if (peak_flops_ > 0) step_flops_ = NeededFlops(config_, vocab_size).value_or(0);
   return parts_.SetUp({config_, *objective_, vocab_size, communicator_, *backend_, *transport_,
                        options_.min_slice_elements},
                       [this] { return fault_.ok(); });
