@@ -43,6 +43,7 @@ class GlobalSlots {
   const int32_t* row_ids() const { return row_ids_.data(); }
   // [B * G, D] G, null without rotary positions.
   ConstTensorView angles() const { return angles_; }
+
  private:
   ComputedArray<int32_t> local_lim_, local_grp_;  // [N]
   ComputedArray<int32_t> pos_, lim_, grp_, doc_, seg_, row_ids_;

@@ -1,5 +1,7 @@
 // The digest of the reference: what it must tell apart. Others have its bits (flat_cases.cc).
 
+#include "kernels/digest.h"
+
 #include <gtest/gtest.h>
 
 #include <set>
@@ -7,7 +9,6 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "kernels/digest.h"
 #include "tests/testing/host_tensor.h"
 
 namespace anyorder::kernels::cuda {
