@@ -1,6 +1,7 @@
 #include "core/generate/beam_search.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <utility>
 
@@ -93,9 +94,8 @@ class Beam {
   void Finish(Hypothesis text) {
     text.score = text.log_prob / LengthPenalty(text.length(), options_.length_penalty);
     // Behind those of equal score, which were found earlier.
-    const auto place = std::upper_bound(
-        finished_.begin(), finished_.end(), text,
-        [](const Hypothesis& a, const Hypothesis& b) { return a.score > b.score; });
+    const auto place =
+        std::ranges::upper_bound(finished_, text.score, std::greater(), &Hypothesis::score);
     finished_.insert(place, std::move(text));
     if (static_cast<int64_t>(finished_.size()) > options_.width) finished_.pop_back();
   }
@@ -143,8 +143,7 @@ absl::StatusOr<std::vector<std::vector<Hypothesis>>> BeamSearch(NextTokens& mode
   std::vector<int32_t> own(static_cast<size_t>(lanes));
   std::iota(own.begin(), own.end(), 0);
   std::vector<int32_t> parents = own;
-  const auto is_done = [](const Beam& beam) { return beam.done(); };
-  while (!std::all_of(beams.begin(), beams.end(), is_done)) {
+  while (!std::ranges::all_of(beams, &Beam::done)) {
     RETURN_IF_ERROR(model.Next(newest, parents));
     parents = own;  // lanes without a live text stay as they are
     for (Beam& beam : beams)

@@ -50,7 +50,6 @@ void Join(const std::vector<AdaptiveCluster>& clusters, const std::vector<HostCo
 absl::Status AdaptiveLogits::Allocate(const NetworkShape& shape, int64_t rows,
                                       kernels::Backend& backend) {
   if (!shape.model.adaptive()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckAdaptiveClusters(shape.model, shape.vocab_size));
   clusters_ = AdaptiveClusters(shape.model, shape.vocab_size);
   const DType dtype = shape.gradient_dtype();
   const auto num_tails = static_cast<int64_t>(clusters_.size()) - 1;

@@ -10,12 +10,10 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
-#include "absl/status/status.h"
 
 #include "core/base/check.h"
 #include "core/base/fields.h"
 #include "core/base/philox.h"
-#include "core/base/status.h"
 #include "core/generate/search.h"
 
 namespace anyorder {
@@ -140,14 +138,6 @@ struct SampleOptions {
   uint64_t seed = 1;
   TokenRules rules;
   int64_t likeliest = 0;  // so many tokens are told with each that is drawn
-
-  // InvalidArgument listing every fault.
-  absl::Status Validate() const {
-    RETURN_IF_ERROR(rules.Validate());
-    FaultList faults;
-    CheckBounds("sampling", cuts, faults);
-    return faults.ToStatus();
-  }
 };
 
 // Token t is drawn by RandomStream(seed, RandomPurpose::kGeneration, t, stream): a text depends on

@@ -202,8 +202,7 @@ absl::StatusOr<SlotNetwork::Program*> SlotNetwork::Find(const std::vector<LanePa
     content = std::max(content, again + own);
     queries = std::max(queries, static_cast<int64_t>(pass.queries.size()));
     reads = std::max(reads, static_cast<int64_t>(pass.reads.size()));
-    reads_content |= std::any_of(pass.reads.begin(), pass.reads.end(),
-                                 [own](int64_t read) { return read < own; });
+    reads_content |= std::ranges::any_of(pass.reads, [own](int64_t read) { return read < own; });
   }
   BatchShape shape;
   shape.batch_size = static_cast<int64_t>(passes.size());
@@ -361,8 +360,7 @@ absl::Status SlotNetwork::ReadRow(int64_t lane, int64_t read, std::vector<double
 void SlotNetwork::CopyPlace(int64_t from, int64_t to) {
   const std::vector<LastingSlot>& source = lasting_[from];
   const auto [end_of_shared, unused] =
-      std::mismatch(source.begin(), source.end(), lasting_[to].begin(), lasting_[to].end(),
-                    [](const LastingSlot& a, const LastingSlot& b) { return a.key == b.key; });
+      std::ranges::mismatch(source, lasting_[to], {}, &LastingSlot::key, &LastingSlot::key);
   if (options_.cached) {
     keys_.Copy(keys_, from, to, end_of_shared - source.begin(), static_cast<int64_t>(source.size()),
                backend_);

@@ -28,6 +28,7 @@
 #include "core/network/tensors/parameters.h"
 #include "kernels/backend.h"
 #include "tests/bench/options.h"
+#include "tests/testing/acts_on.h"
 #include "tests/testing/sample_texts.h"
 
 namespace anyorder::bench {

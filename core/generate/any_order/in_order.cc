@@ -33,9 +33,8 @@ absl::StatusOr<std::vector<WrittenText>> WriteInOrder(const WritingTask& task) {
                                             .key_slots = length,
                                             .span = length,
                                             .cached = !task.options.recompute}));
-  const auto is_done = [](const OrderedText& text) { return text.is_done(); };
   std::vector<double> logits;
-  while (!std::all_of(texts.begin(), texts.end(), is_done)) {
+  while (!std::ranges::all_of(texts, &OrderedText::is_done)) {
     std::vector<LanePass> passes;
     for (size_t n = 0; n < texts.size(); ++n)
       passes.push_back(NextGroup(texts[n], static_cast<int64_t>(n), *network));

@@ -46,11 +46,11 @@ class LaneText {
 
   // What may be drawn from `logits` at a position, with temperature and cuts.
   TokenDistribution Drawn(int64_t position, const std::vector<double>& logits) const {
-    return Allowed(draw_.cuts, position, logits);
+    return {draw_.cuts, logits, AllowedAt(position)};
   }
   // What the model says of the allowed tokens.
   TokenDistribution Plain(int64_t position, const std::vector<double>& logits) const {
-    return Allowed(TokenCuts(), position, logits);
+    return {TokenCuts(), logits, AllowedAt(position)};
   }
   // The probability of one of them.
   double Probability(int64_t position, const std::vector<double>& logits, int32_t token) const {
@@ -116,10 +116,6 @@ class LaneText {
     const auto here = banned_at_.find(position);
     return {draw_.banned.empty() ? nullptr : draw_.banned.data(),
             here == banned_at_.end() ? nullptr : here->second->data()};
-  }
-  TokenDistribution Allowed(const TokenCuts& cuts, int64_t position,
-                            const std::vector<double>& logits) const {
-    return {cuts, logits, AllowedAt(position)};
   }
 
   std::vector<int32_t> tokens_;

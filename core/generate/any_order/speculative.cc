@@ -240,14 +240,12 @@ absl::StatusOr<std::vector<WrittenText>> WriteSpeculatively(const WritingTask& t
       RETURN_IF_ERROR(take(texts[n], static_cast<int64_t>(n)));
     return absl::OkStatus();
   };
-  const auto is_done = [](const SpeculativeText& text) { return text.is_done(); };
-  const auto is_unsure = [](const SpeculativeText& text) { return text.is_unsure(); };
-  while (!std::all_of(texts.begin(), texts.end(), is_done)) {
+  while (!std::ranges::all_of(texts, &SpeculativeText::is_done)) {
     RETURN_IF_ERROR(
         run([&](SpeculativeText& text, int64_t lane) { return text.Guess(*network, lane); },
             [&](SpeculativeText& text, int64_t lane) { return text.TakeGuesses(*network, lane); }));
     for (int64_t order = 0; order < task.options.orders; ++order) {
-      if (std::none_of(texts.begin(), texts.end(), is_unsure)) break;
+      if (std::ranges::none_of(texts, &SpeculativeText::is_unsure)) break;
       RETURN_IF_ERROR(run(
           [&](SpeculativeText& text, int64_t lane) { return text.Check(*network, lane, order); },
           [&](SpeculativeText& text, int64_t lane) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -82,11 +83,9 @@ class UnmaskedText {
 
   // Writes what was asked about, or the surest of it.
   void Write(absl::FunctionRef<void(const WrittenToken&)> tell) {
-    std::stable_sort(proposals_.begin(), proposals_.end(),
-                     [](const Proposal& a, const Proposal& b) { return a.key > b.key; });
+    std::ranges::stable_sort(proposals_, std::greater(), &Proposal::key);
     if (!IsByChance()) proposals_.resize(static_cast<size_t>(NumChosen()));
-    std::sort(proposals_.begin(), proposals_.end(),
-              [](const Proposal& a, const Proposal& b) { return a.position < b.position; });
+    std::ranges::sort(proposals_, {}, &Proposal::position);
     for (const Proposal& one : proposals_)
       tell(text_.Write(one.position, one.token, one.log_prob, one.confidence));
     EndStep();
@@ -95,7 +94,6 @@ class UnmaskedText {
   }
 
  private:
-  bool is_block_diffusion() const { return form_.family == CanvasFamily::kBlocks; }
   // Each token of a part is written or not by a draw of its own.
   bool IsByChance() const {
     return options_.method == WriteMethod::kMdlm ||
@@ -108,7 +106,7 @@ class UnmaskedText {
     if (text_.is_done()) return;
     int64_t size = text_.length();
     int64_t begin = 0;
-    if (is_block_diffusion()) {
+    if (form_.family == CanvasFamily::kBlocks) {
       size = form_.block_len;
       begin = text_.blanks().front() / size * size;
     } else if (options_.block_len > 0) {
@@ -310,8 +308,7 @@ absl::StatusOr<std::vector<WrittenText>> UnmaskBlanks(const WritingTask& task) {
   while (true) {
     std::vector<BlankQuestion> questions;
     for (UnmaskedText& text : texts) questions.push_back(text.Question());
-    const auto is_done = [](const UnmaskedText& text) { return text.is_done(); };
-    if (std::all_of(texts.begin(), texts.end(), is_done)) break;
+    if (std::ranges::all_of(texts, &UnmaskedText::is_done)) break;
     RETURN_IF_ERROR(ReadBlanks(*reader, texts, questions, /*is_conditional=*/true));
     if (unconditional != nullptr)
       RETURN_IF_ERROR(ReadBlanks(*unconditional, texts, questions, /*is_conditional=*/false));

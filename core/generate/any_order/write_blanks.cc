@@ -11,7 +11,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 
-#include "core/base/check.h"
 #include "core/base/status.h"
 #include "core/generate/any_order/methods.h"
 #include "core/generate/any_order/open_network.h"
@@ -26,7 +25,7 @@ bool IsIn(WriteMethod method, const WriteMethods& methods) {
 
 // visit(key, value, default, bounds, methods) of each option; it has no effect with other methods.
 template <typename Options, typename Visitor>
-void VisitWithDefaults(Options&& options, Visitor visit) {
+void VisitWithDefaults(Options& options, Visitor visit) {
   const WriteOptions usual;
   std::vector<const void*> defaults;
   auto note = [&](const char*, const auto& value, const auto&...) { defaults.push_back(&value); };
@@ -177,16 +176,6 @@ std::string NamesOf(const WriteMethods& methods) {
   });
 }
 
-bool ActsOn(absl::string_view key, WriteMethod method) {
-  std::optional<bool> acts;
-  VisitWithDefaults(WriteOptions(), [&](const char* name, const auto&, const auto&,
-                                        const FieldBounds&, const WriteMethods& methods) {
-    if (key == name) acts = methods.empty() || IsIn(method, methods);
-  });
-  ANYORDER_CHECK(acts.has_value()) << "no option " << key;
-  return *acts;
-}
-
 WriteMethods MethodsOf(const CanvasForm& form) {
   using enum WriteMethod;
   switch (form.family) {
@@ -211,8 +200,7 @@ absl::Status CheckCanWrite(const WritingModel& model, const std::vector<Canvas>&
     const auto length = static_cast<int64_t>(canvas.tokens.size());
     if (length == 0) return absl::InvalidArgumentError("the text has no place for a token");
     RETURN_IF_ERROR(CheckTokens(canvas, model.vocab_size, options));
-    const bool has_given = std::any_of(canvas.tokens.begin(), canvas.tokens.end(),
-                                       [](int32_t token) { return token != kBlank; });
+    const bool has_given = std::ranges::count(canvas.tokens, kBlank) < length;
     const bool is_missing =
         model.form.family == CanvasFamily::kPairs ? !has_given : canvas.tokens[0] == kBlank;
     if (model.form.first_given && is_missing) {

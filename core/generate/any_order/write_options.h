@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 #include "core/base/fields.h"
 #include "core/config/model_config.h"
@@ -172,9 +171,6 @@ struct WriteOptions {
   void ResetIdle();
   bool operator==(const WriteOptions&) const = default;
 };
-
-// Whether an option, named by its key, acts on the method. REQUIRES: there is one.
-bool ActsOn(absl::string_view key, WriteMethod method);
 
 // What writes.
 struct WritingModel {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/fields.h"
 #include "core/base/philox.h"
 #include "core/generate/beam_search.h"
 #include "core/generate/sampling.h"
@@ -462,8 +463,9 @@ TEST(SearchOptionsTest, RefuseWhatCannotBeMeant) {
   beam = {};
   beam.rules.min_tokens = 128;
   EXPECT_FALSE(beam.Validate().ok());
-  const SampleOptions sample = {.cuts = {.temperature = -1, .top_k = -1, .top_p = 0}};
-  EXPECT_THAT(sample.Validate(), Says("temperature is -1", "top_p is 0", "top_k is -1"));
+  FaultList faults;
+  CheckBounds("sampling", TokenCuts{.temperature = -1, .top_k = -1, .top_p = 0}, faults);
+  EXPECT_THAT(faults.ToStatus(), Says("temperature is -1", "top_p is 0", "top_k is -1"));
 }
 
 }  // namespace

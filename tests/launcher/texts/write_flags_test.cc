@@ -19,6 +19,7 @@
 #include "launcher/process/command_line.h"
 #include "launcher/texts/object_reader.h"
 #include "launcher/texts/request_json.h"
+#include "tests/testing/acts_on.h"
 #include "tests/testing/status_matchers.h"
 
 namespace anyorder::launcher {

@@ -14,6 +14,7 @@
 #include "core/generate/any_order/write_options.h"
 #include "tests/core/generate/any_order/plain_pass.h"
 #include "tests/core/network/model_testing.h"
+#include "tests/testing/acts_on.h"
 
 namespace anyorder::testing {
 

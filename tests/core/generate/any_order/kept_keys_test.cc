@@ -12,6 +12,7 @@
 #include "kernels/backend.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
 #include "tests/core/generate/any_order/plain_pass.h"
+#include "tests/testing/acts_on.h"
 #include "tests/testing/emulated_gpu.h"
 #include "tests/testing/fenced_backend.h"
 

@@ -18,6 +18,7 @@
 
 #include "core/generate/any_order/methods.h"
 #include "tests/core/generate/any_order/canvas_cases.h"
+#include "tests/testing/acts_on.h"
 
 namespace anyorder::testing {
 namespace {
