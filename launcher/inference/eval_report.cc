@@ -1,7 +1,6 @@
 #include "launcher/inference/eval_report.h"
 
 #include <cmath>
-#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -133,12 +132,12 @@ void AddTextRates(const CausalScore& score, const std::vector<TextLength>& lengt
   json["bytes"] = scored.bytes;
 }
 
-void PrintLine(const char* name, const std::string& value) {
-  std::printf("%-14s %s\n", name, value.c_str());
+void PrintLine(const char* name, const auto&... words) {
+  absl::PrintF("%-14s %s\n", name, absl::StrCat(words...));
 }
 
-// Numbers of a report that may be null (NaN) or a word.
-std::string NumberText(const EvalJson& value) {
+// Words, or a number, which may be null (NaN).
+std::string ValueText(const EvalJson& value) {
   if (value.is_number_float() && std::isfinite(value.get<double>()))
     return absl::StrFormat("%.6f", value.get<double>());
   if (value.is_number_integer()) return absl::StrCat(value.get<int64_t>());
@@ -146,11 +145,12 @@ std::string NumberText(const EvalJson& value) {
 }
 
 void PrintTable(const EvalJson& rows) {
-  std::printf("\n%-10s %-6s %12s %12s %12s\n", "direction", "part", "targets", "nats", "std error");
+  absl::PrintF("\n%-10s %-6s %12s %12s %12s\n", "direction", "part", "targets", "nats",
+               "std error");
   for (const EvalJson& row : rows) {
-    std::printf("%-10s %-6s %12s %12s %12s\n", row["direction"].get<std::string>().c_str(),
-                row["part"].get<std::string>().c_str(), NumberText(row["targets"]).c_str(),
-                NumberText(row["nats"]).c_str(), NumberText(row["standard_error"]).c_str());
+    absl::PrintF("%-10s %-6s %12s %12s %12s\n", ValueText(row["direction"]), ValueText(row["part"]),
+                 ValueText(row["targets"]), ValueText(row["nats"]),
+                 ValueText(row["standard_error"]));
   }
 }
 
@@ -233,9 +233,8 @@ EvalJson CausalReport(const RunConfig& config, const ModelConfig& model,
 }
 
 void PrintEvalForPeople(const EvalJson& report) {
-  PrintLine("run", absl::StrCat(report["run_dir"].get<std::string>(), ", step ",
-                                report["step"].get<int64_t>(), ", ",
-                                report["objective"].get<std::string>()));
+  PrintLine("run", ValueText(report["run_dir"]), ", step ", ValueText(report["step"]), ", ",
+            ValueText(report["objective"]));
   if (report.contains("weights")) {
     PrintLine("weights", report["weights"] == "ema"
                              ? "the average of them (optimizer.ema_decay)"
@@ -245,18 +244,16 @@ void PrintEvalForPeople(const EvalJson& report) {
   const std::string unit = data.contains("sequences")  ? "sequences"
                            : data.contains("examples") ? "examples"
                                                        : "tokens";
-  PrintLine("text",
-            absl::StrCat(data["path"].get<std::string>(), ", ",
-                         Grouped(data[unit + "_scored"].get<int64_t>()), " of ",
-                         Grouped(data[unit].get<int64_t>()), " ", unit,
-                         data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : ""));
+  PrintLine("text", ValueText(data["path"]), ", ", Grouped(data[unit + "_scored"].get<int64_t>()),
+            " of ", Grouped(data[unit].get<int64_t>()), " ", unit,
+            data["is_training_data"].get<bool>() ? ": THE TRAINING DATA" : "");
   if (report.contains("stopped_after")) {
     const EvalJson& stopped = report["stopped_after"];
-    PrintLine("stopped", absl::StrCat("by a signal after ", stopped["done"].get<int64_t>(), " of ",
-                                      stopped["of"].get<int64_t>()));
+    PrintLine("stopped", "by a signal after ", ValueText(stopped["done"]), " of ",
+              ValueText(stopped["of"]));
   }
-  PrintLine("quantity", report["quantity"].get<std::string>());
-  PrintLine("definition", report["definition"].get<std::string>());
+  PrintLine("quantity", ValueText(report["quantity"]));
+  PrintLine("definition", ValueText(report["definition"]));
   std::string settings;
   for (const auto& [key, value] : report["settings"].items())
     absl::StrAppend(&settings, settings.empty() ? "" : ", ", key, " ", DumpJson(value));
@@ -264,26 +261,21 @@ void PrintEvalForPeople(const EvalJson& report) {
   if (report.contains("overrides")) PrintLine("overrides", DumpJson(report["overrides"]));
   if (report.contains("task")) {
     const EvalJson& task = report["task"];
-    PrintLine(
-        "task",
-        absl::StrCat(
-            NumberText(task["nats"]), " nats, ", NumberText(task["accuracy"]), " right, ",
-            task.contains("f1") ? absl::StrCat("F1 ", NumberText(task["f1"]), ", ") : "", "of ",
-            task.contains("words") ? absl::StrCat(NumberText(task["words"]), " words")
-                                   : absl::StrCat(NumberText(task["examples"]), " examples")));
+    const char* const judged = task.contains("words") ? "words" : "examples";
+    PrintLine("task", ValueText(task["nats"]), " nats, ", ValueText(task["accuracy"]), " right, ",
+              task.contains("f1") ? absl::StrCat("F1 ", ValueText(task["f1"]), ", ") : "", "of ",
+              ValueText(task[judged]), " ", judged);
   }
   if (report.contains("scores")) {
     const EvalJson& scores = report["scores"];
-    PrintLine("scores", absl::StrCat("mean square error ", NumberText(scores["squared_error"]),
-                                     ", Pearson correlation ", NumberText(scores["pearson"]),
-                                     ", of ", NumberText(scores["examples"]), " examples"));
+    PrintLine("scores", "mean square error ", ValueText(scores["squared_error"]),
+              ", Pearson correlation ", ValueText(scores["pearson"]), ", of ",
+              ValueText(scores["examples"]), " examples");
   }
   if (report.contains("next_sentence")) {
     const EvalJson& pairs = report["next_sentence"];
-    PrintLine(
-        "next sentence",
-        absl::StrCat(NumberText(pairs["nats"]), " nats, ", NumberText(pairs["accuracy"]),
-                     " right, of ", NumberText(pairs["samples"]), " pairs (chance: ln 2 and 0.5)"));
+    PrintLine("next sentence", ValueText(pairs["nats"]), " nats, ", ValueText(pairs["accuracy"]),
+              " right, of ", ValueText(pairs["samples"]), " pairs (chance: ln 2 and 0.5)");
   }
   if (report.contains("losses")) {
     EvalJson rows = report["losses"];
@@ -291,15 +283,14 @@ void PrintEvalForPeople(const EvalJson& report) {
       rows.insert(rows.end(), report["loss_terms"].begin(), report["loss_terms"].end());
     return PrintTable(rows);
   }
-  PrintLine("targets", NumberText(report["targets"]));
-  const std::string error = NumberText(report["standard_error"]);
-  PrintLine("nats/token",
-            absl::StrCat(NumberText(report["nats_per_token"]), error == "-" ? "" : " +- " + error));
-  PrintLine("perplexity", NumberText(report["perplexity"]));
-  PrintLine("bits/char", NumberText(report["bits_per_character"]));
-  PrintLine("bits/byte", NumberText(report["bits_per_byte"]));
-  PrintLine("context", absl::StrCat("average ", NumberText(report["context_average"]), ", minimum ",
-                                    NumberText(report["context_min"]), " tokens"));
+  PrintLine("targets", ValueText(report["targets"]));
+  const std::string error = ValueText(report["standard_error"]);
+  PrintLine("nats/token", ValueText(report["nats_per_token"]), error == "-" ? "" : " +- " + error);
+  PrintLine("perplexity", ValueText(report["perplexity"]));
+  PrintLine("bits/char", ValueText(report["bits_per_character"]));
+  PrintLine("bits/byte", ValueText(report["bits_per_byte"]));
+  PrintLine("context", "average ", ValueText(report["context_average"]), ", minimum ",
+            ValueText(report["context_min"]), " tokens");
 }
 
 }  // namespace anyorder::launcher

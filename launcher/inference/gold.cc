@@ -131,11 +131,6 @@ std::string KeyOf(const Prediction& prediction, bool is_by_number) {
 
 }  // namespace
 
-LabelKind Gold::label_kind() const {
-  if (kind == ExampleTask::kMultipleChoice) return LabelKind::kChoice;
-  return !examples.empty() && examples[0].score ? LabelKind::kScore : LabelKind::kClass;
-}
-
 bool IsRankingTask(const std::string& task) {
   return !data::OfficialTaskOrNone(task).row_task.empty();
 }
@@ -156,9 +151,9 @@ absl::StatusOr<Gold> ReadGold(const std::string& task, const std::string& path,
     return FailedPrecondition("'", path, "' holds examples of generation, which have no label");
   }
   gold.is_squad_2 =
-      gold.task == "squad2" ||
-      std::any_of(gold.examples.begin(), gold.examples.end(),
-                  [](const auto& example) { return example.answers && example.answers->empty(); });
+      gold.task == "squad2" || std::ranges::any_of(gold.examples, [](const auto& one) {
+        return one.answers && one.answers->empty();
+      });
   return gold;
 }
 

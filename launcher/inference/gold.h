@@ -41,7 +41,10 @@ struct Gold {
   std::vector<ExampleLabel> examples;
 
   bool has_ids() const { return !examples.empty() && !examples[0].id.empty(); }
-  LabelKind label_kind() const;
+  LabelKind label_kind() const {
+    if (kind == ExampleTask::kMultipleChoice) return LabelKind::kChoice;
+    return !examples.empty() && examples[0].score ? LabelKind::kScore : LabelKind::kClass;
+  }
 };
 
 // Whether `task` compares candidates of one question ("qnli-rank"). Its Gold holds them one by one,

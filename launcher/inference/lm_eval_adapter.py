@@ -210,15 +210,15 @@ class AnyorderLM(LM):
         self.server = Server(command + ["--raw-weights"] * bool(raw_weights), LINES_A_TEXT * batch)
         self.facts, = self.server.ask([{"op": "facts"}], [str(run)])
 
-    def _ask(self, requests, asked, disable_tqdm):
-        """Answers, as many as requests."""
+    def _results(self, method, requests, asked, result, disable_tqdm):
+        """result(answer, name) of each request, as many as requests."""
         def progress(numbers):
             return tqdm(numbers, desc=f"Running {requests[0].request_type} requests", disable=disable_tqdm)
-        return self.server.ask(asked, [named(request) for request in requests], progress) if requests else []
-
-    def _keep(self, method, requests, results):
-        for request, result in zip(requests, results):
-            self.cache_hook.add_partial(method, request.args, result)
+        names = [named(request) for request in requests]
+        answers = self.server.ask(asked, names, progress) if requests else []
+        results = [result(answer, name) for answer, name in zip(answers, names)]
+        for request, one in zip(requests, results):
+            self.cache_hook.add_partial(method, request.args, one)
         return results
 
     def _bound(self, question):
@@ -230,14 +230,12 @@ class AnyorderLM(LM):
             context, continuation = split(*request.args)
             asked.append({"op": "score", "context": context, "continuation": continuation, "wants_greedy": True, "cut_context": True,
                           **self._bound(question)})
-        answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("loglikelihood", requests, [(log_prob(answer, named(request)), part(answer, "is_greedy", bool, named(request)))
-                                                      for answer, request in zip(answers, requests)])
+        return self._results("loglikelihood", requests, asked,
+                             lambda answer, name: (log_prob(answer, name), part(answer, "is_greedy", bool, name)), disable_tqdm)
 
     def loglikelihood_rolling(self, requests, disable_tqdm=False):
         asked = [{"op": "rolling", "text": request.args[0], **self._bound(question)} for request, question in zip(requests, questions(requests))]
-        answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("loglikelihood_rolling", requests, [log_prob(answer, named(request)) for answer, request in zip(answers, requests)])
+        return self._results("loglikelihood_rolling", requests, asked, log_prob, disable_tqdm)
 
     def generate_until(self, requests, disable_tqdm=False):
         asked = []
@@ -247,9 +245,8 @@ class AnyorderLM(LM):
             # together.
             asked.append({"op": "complete", "prompt": context, "cut_context": True, "seed": self.seed, "first_stream": numbered(*question),
                           **written(options, self.max_gen_toks)})
-        answers = self._ask(requests, asked, disable_tqdm)
-        return self._keep("generate_until", requests, [part((answer.get("completions") or [{}])[0], "text", str, named(request))
-                                                      for answer, request in zip(answers, requests)])
+        return self._results("generate_until", requests, asked,
+                             lambda answer, name: part((answer.get("completions") or [{}])[0], "text", str, name), disable_tqdm)
 
     def apply_chat_template(self, chat_history, add_generation_prompt=True):
         """With a last message of the assistant's that is to be gone on with, if no prompt for one is added."""

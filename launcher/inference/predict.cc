@@ -317,13 +317,12 @@ void PrintTable(const Prediction& prediction) {
   if (prediction.word_probabilities) PrintTags(prediction);
   if (prediction.probabilities.empty()) return;
   const auto name = [&](size_t i) {
-    return absl::StrCat(prediction.classes.empty() ? "choice " : "", LabelName(prediction, i));
+    return absl::StrCat(prediction.classes.empty() ? "choice " : "", prediction.LabelName(i));
   };
   std::vector<size_t> order(prediction.probabilities.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return prediction.probabilities[a] > prediction.probabilities[b];
-  });
+  std::ranges::stable_sort(order, std::greater(),
+                           [&](size_t i) { return prediction.probabilities[i]; });
   absl::PrintF("label: %s\n", name(order[0]));
   for (const size_t i : order) absl::PrintF("  %.4f  %s\n", prediction.probabilities[i], name(i));
 }

@@ -368,11 +368,8 @@ class Average {
 }  // namespace
 
 size_t Prediction::best() const {
-  return static_cast<size_t>(std::max_element(probabilities.begin(), probabilities.end()) -
-                             probabilities.begin());
+  return static_cast<size_t>(std::ranges::max_element(probabilities) - probabilities.begin());
 }
-
-std::string Prediction::label() const { return LabelName(*this, best()); }
 
 std::vector<std::string> Prediction::tags() const {
   std::vector<std::string> tags;
@@ -381,10 +378,6 @@ std::vector<std::string> Prediction::tags() const {
     tags.push_back(classes[static_cast<size_t>(best)]);
   }
   return tags;
-}
-
-std::string LabelName(const Prediction& prediction, size_t i) {
-  return prediction.classes.empty() ? absl::StrCat(i) : prediction.classes[i];
 }
 
 std::string PredictionLine(const Prediction& prediction) {
@@ -441,10 +434,6 @@ absl::StatusOr<std::vector<Prediction>> AveragePredictions(
   std::vector<Prediction> predictions;
   for (Average& average : averages) predictions.push_back(average.Finish());
   return predictions;
-}
-
-std::string ExampleKey(const std::string& id, int64_t number) {
-  return id.empty() ? absl::StrCat(number) : id;
 }
 
 }  // namespace anyorder::launcher

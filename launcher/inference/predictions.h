@@ -46,15 +46,14 @@ struct Prediction {
 
   // The most probable class or choice, of equal ones the first. REQUIRES probabilities.
   size_t best() const;
-  // Its name, or number in digits. REQUIRES probabilities.
-  std::string label() const;
+  // The name of class or choice `i`, of choices its number in digits.
+  std::string LabelName(size_t i) const { return classes.empty() ? std::to_string(i) : classes[i]; }
+  // Of the most probable one. REQUIRES probabilities.
+  std::string label() const { return LabelName(best()); }
   // The most probable tag of each word, of equal ones the first class. REQUIRES
   // word_probabilities.
   std::vector<std::string> tags() const;
 };
-
-// The name of class or choice `i` of `prediction`.
-std::string LabelName(const Prediction& prediction, size_t i);
 
 // One line, with its end.
 std::string PredictionLine(const Prediction& prediction);
@@ -87,6 +86,8 @@ absl::StatusOr<std::vector<Prediction>> AveragePredictions(
 
 // By what predictions and examples are told to be of one another: `id`, or where there is none the
 // example's number in digits.
-std::string ExampleKey(const std::string& id, int64_t number);
+inline std::string ExampleKey(const std::string& id, int64_t number) {
+  return id.empty() ? std::to_string(number) : id;
+}
 
 }  // namespace anyorder::launcher

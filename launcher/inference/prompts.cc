@@ -37,8 +37,6 @@ absl::Status ReadLine(absl::string_view line, bool is_object, InputLine& read) {
 
 }  // namespace
 
-std::string InputName(const std::string& path) { return path == "-" ? "standard input" : path; }
-
 absl::StatusOr<std::vector<InputLine>> ReadInputLines(const std::string& path,
                                                       ObjectLines objects) {
   const bool is_stdin = path == "-";
@@ -69,8 +67,8 @@ absl::StatusOr<std::string> TextOf(const LineJson& value, const std::string& nam
 }
 
 absl::StatusOr<std::string> TextField(const LineJson& object, const std::string& name) {
-  const auto field = object.find(name);
-  if (field == object.end()) return FailedPrecondition("there is no '", name, "'");
+  const LineJson* const field = FindMember(object, name);
+  if (field == nullptr) return FailedPrecondition("there is no '", name, "'");
   return TextOf(*field, name);
 }
 

@@ -28,7 +28,9 @@ enum class ObjectLines {
 };
 
 // The name of an input in messages: "standard input" of "-".
-std::string InputName(const std::string& path);
+inline std::string InputName(const std::string& path) {
+  return path == "-" ? "standard input" : path;
+}
 
 // The lines of a file; "-" is standard input. Where each line is an object empty ones are passed
 // over. FailedPrecondition, naming the line, for what is no text or no object.

@@ -119,12 +119,6 @@ absl::StatusOr<TokenLists> RunVocabulary::EncodeAsWritten(
   return lists;
 }
 
-std::string RunVocabulary::TextOf(const std::vector<int32_t>& tokens) const {
-  std::string text;
-  for (const int32_t token : tokens) text += texts_[static_cast<size_t>(token)];
-  return text;
-}
-
 std::string TextOfPiece(const data::VocabularyPiece& piece) {
   uint32_t byte = 0;
   if (!piece.is_text()) return "";

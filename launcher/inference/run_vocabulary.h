@@ -51,7 +51,11 @@ class RunVocabulary {
                                     absl::string_view doing) const;
   // The text that tokens stand for, which may begin or end within a character. A word mark is a
   // space, also before the first word; pieces that are no text are nothing.
-  std::string TextOf(const std::vector<int32_t>& tokens) const;
+  std::string TextOf(const std::vector<int32_t>& tokens) const {
+    std::string text;
+    for (const int32_t token : tokens) text += texts_[static_cast<size_t>(token)];
+    return text;
+  }
 
  private:
   absl::Status ReadSentencePiece(const data::DatasetVocabulary& vocabulary);

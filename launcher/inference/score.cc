@@ -59,14 +59,11 @@ absl::Status CheckCounts(const ScoreOptions& options) {
 // --null-threshold its own decision stays.
 void DecideAnswers(const ScoreOptions& options, const Gold& gold, size_t num_networks,
                    std::vector<Prediction>& predictions) {
-  if (!gold.is_squad_2) {
-    for (Prediction& one : predictions)
-      if (!one.answers.empty()) one.answer = one.answers[0].text;
-    return;
-  }
-  if (num_networks == 1 && !options.null_threshold) return;
+  if (gold.is_squad_2 && num_networks == 1 && !options.null_threshold) return;
   for (Prediction& one : predictions) {
-    const bool is_silent = one.null_score && *one.null_score > options.null_threshold.value_or(0);
+    if (!gold.is_squad_2 && one.answers.empty()) continue;
+    const bool is_silent =
+        gold.is_squad_2 && one.null_score && *one.null_score > options.null_threshold.value_or(0);
     one.answer = is_silent || one.answers.empty() ? "" : one.answers[0].text;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <map>
@@ -185,11 +186,9 @@ class Candidates {
   }
 
   // QNLI names the class, WNLI numbers it.
-  const std::string& Right() const {
-    return gold_.classes[0] == "entailment" ? gold_.classes[0] : gold_.classes[1];
-  }
-  const std::string& Wrong() const {
-    return gold_.classes[0] == "entailment" ? gold_.classes[1] : gold_.classes[0];
+  const std::string& ClassOf(bool is_right) const {
+    const bool right_is_first = gold_.classes[0] == "entailment";
+    return gold_.classes[is_right == right_is_first ? 0 : 1];
   }
 
   absl::Status Add(const Prediction& prediction) {
@@ -215,7 +214,7 @@ class Candidates {
           group.size() == 1 ? weights_[i] == 0 || ValueOf(i) >= 0.5 : i == BestOf(group);
       chosen.push_back({.number = static_cast<int64_t>(i) + 1,
                         .id = gold_.examples[i].id,
-                        .classes = {is_right ? Right() : Wrong()},
+                        .classes = {ClassOf(is_right)},
                         .probabilities = {1.0}});
     }
     if (missing.empty()) return chosen;
@@ -226,11 +225,11 @@ class Candidates {
  private:
   absl::Status AddClass(const Prediction& prediction) {
     for (size_t i = 0; i < prediction.classes.size(); ++i) {
-      if (prediction.classes[i] != Right() && prediction.classes[i] != Wrong()) {
+      if (prediction.classes[i] != ClassOf(true) && prediction.classes[i] != ClassOf(false)) {
         return DataLoss("example ", prediction.id, ": the class '", prediction.classes[i],
                         "' is none of ", gold_.task);
       }
-      if (prediction.classes[i] == Right())
+      if (prediction.classes[i] == ClassOf(true))
         return AddValue(prediction.id, prediction.probabilities[i]);
     }
     return AddValue(prediction.id, 0);  // of a file of labels
@@ -248,11 +247,7 @@ class Candidates {
   double ValueOf(size_t row) const { return weights_[row] == 0 ? 0 : values_[row] / weights_[row]; }
 
   size_t BestOf(const std::vector<size_t>& group) const {
-    size_t best = group[0];
-    for (const size_t row : group) {
-      if (ValueOf(row) > ValueOf(best)) best = row;
-    }
-    return best;
+    return *std::ranges::max_element(group, {}, [this](size_t row) { return ValueOf(row); });
   }
 
   // Not those that prep leaves out of labelled data.
