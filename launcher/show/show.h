@@ -117,7 +117,10 @@ struct Scene {
   // "rank 1 <= 2": which clause of the predicate lets `row` see `key`. REQUIRES Sees(row, key).
   std::string Why(const ShownSlot& row, const ShownSlot& key) const;
   // Whether keys[k] is the slot that `row` stands at.
-  bool IsSelf(const ShownSlot& row, const ShownSlot& key) const;
+  bool IsSelf(const ShownSlot& row, const ShownSlot& key) const {
+    return key.kind == row.kind && key.pos == row.pos &&
+           key.index - batch.shape.memory_rows == row.index;
+  }
   // Whether the first part is what the next step remembers, so that the text has halves.
   bool HasReusePart() const { return parts.size() > 1 && parts[0].name == "reuse"; }
   // Whether a thin line goes before keys[k]: where memory ends and where the second half begins.

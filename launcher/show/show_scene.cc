@@ -283,8 +283,7 @@ absl::StatusOr<RunConfig> ShowConfig(const ShowOptions& options) {
     config.model.mem_len = std::max<int64_t>(options.memory, 0);
     return config;
   }
-  const bool own_length = !options.config.empty() || !options.run_dir.empty();
-  const int64_t length = options.length >= 0 || own_length ? options.length : kDefaultLength;
+  const int64_t length = options.length < 0 && is_published ? kDefaultLength : options.length;
   if (length >= 0) ScaleToLength(length, config);
   // A share of a small number of slots leaves the last block no room.
   if (length >= 0 && Overlap(traits->keys, SamplingKeys::kBlockSpans))
@@ -360,11 +359,6 @@ std::string Scene::RankText(const ShownSlot& key) {
 std::string Scene::Why(const ShownSlot& row, const ShownSlot& key) const {
   if (key.rank <= row.rank) return absl::StrCat("rank ", key.rank, " <= ", row.rank);
   return absl::StrCat("both are in group ", batch.row_grp[row.index]);
-}
-
-bool Scene::IsSelf(const ShownSlot& row, const ShownSlot& key) const {
-  return key.kind == row.kind && key.pos == row.pos &&
-         key.index - batch.shape.memory_rows == row.index;
 }
 
 bool Scene::StartsBlock(size_t k) const {

@@ -71,7 +71,7 @@ class Drawing {
     DrawOrder();
     y_ += 14;
     if (style_.content) Matrix("Content stream", scene_.content, "c");
-    if (style_.queries && !scene_.queries.empty()) Matrix("Query stream", scene_.queries, "q");
+    if (draws_queries()) Matrix("Query stream", scene_.queries, "q");
     ArrowPanels();
     return std::move(body_);
   }
@@ -94,6 +94,7 @@ class Drawing {
     return std::max(1.5, std::floor(20 * 760.0 / static_cast<double>(slots)) / 20);
   }
 
+  bool draws_queries() const { return style_.queries && !scene_.queries.empty(); }
   double LabelSize() const { return cell_ >= 18 ? 12 : 9; }
   double KeyX(size_t k) const { return kMargin + kLabels + cell_ * static_cast<double>(k); }
   double KeyCentre(size_t k) const { return KeyX(k) + cell_ / 2; }
@@ -333,9 +334,9 @@ class Drawing {
 
   // Where the column of a row's own slot is.
   double NodeX(const ShownSlot& row) const {
-    const auto own = std::find_if(
-        scene_.keys.begin(), scene_.keys.end(),
-        [&](const ShownSlot& key) { return key.kind == SlotKind::kContent && key.pos == row.pos; });
+    const auto own = std::ranges::find_if(scene_.keys, [&](const ShownSlot& key) {
+      return key.kind == SlotKind::kContent && key.pos == row.pos;
+    });
     ANYORDER_CHECK(own != scene_.keys.end()) << row.pos;
     return KeyCentre(static_cast<size_t>(own - scene_.keys.begin()));
   }
@@ -368,8 +369,8 @@ class Drawing {
                  const std::string& css) {
     const ShownSlot& key = scene_.keys[k];
     // The first row that sees the slot stands for all.
-    const auto seeing = std::find_if(rows.begin(), rows.end(),
-                                     [&](const ShownSlot& row) { return scene_.Sees(row, key); });
+    const auto seeing =
+        std::ranges::find_if(rows, [&](auto& row) { return scene_.Sees(row, key); });
     const bool sees = seeing != rows.end();
     const ShownSlot& row = sees ? *seeing : rows.front();
     const bool is_one_of_several = rows.size() > 1 && key.kind != SlotKind::kMemory;
@@ -395,23 +396,21 @@ class Drawing {
   void LegendKeys() {
     y_ += 34;
     double x = kMargin;
-    const bool queries = style_.queries && !scene_.queries.empty();
     if (style_.content) {
       LegendKey(x, "c", "content row sees");
       LegendKey(x, "cs", "its own slot");
     }
-    if (queries) LegendKey(x, "q", "query row sees");
+    if (draws_queries()) LegendKey(x, "q", "query row sees");
     if (scene_.batch.shape.memory_rows > 0) LegendKey(x, "m", "sees memory");
     LegendKey(x, "empty", "does not see");
   }
 
   void LegendWords() {
-    const bool queries = style_.queries && !scene_.queries.empty();
     std::vector<std::string> words = {
         "Rows attend to columns: a row sees every slot whose rank is at most its limit, the number "
         "(≤) beside it.",
     };
-    if (queries) {
+    if (draws_queries()) {
       words.emplace_back("Content rows carry the token of their slot.");
       words.emplace_back(
           "Query rows know where they stand but not which token is there; they predict it (→).");

@@ -45,8 +45,7 @@ std::vector<TraceToken> TokensInOrder(const Trace& trace, bool ascii) {
     tokens.push_back(TokenOf(piece, nullptr, ascii));
   std::vector<const ShownToken*> written;
   for (const ShownToken& token : trace.written) written.push_back(&token);
-  std::sort(written.begin(), written.end(),
-            [](const ShownToken* a, const ShownToken* b) { return a->position < b->position; });
+  std::ranges::sort(written, {}, &ShownToken::position);
   auto next = std::ssize(trace.prompt_pieces);
   for (const ShownToken* token : written) {
     if (token->position > next)
