@@ -44,9 +44,10 @@ absl::StatusOr<TextResult> AnswerAlone(TextService& service, const TextRequest& 
   return service.facts();
 }
 
-// The answers to parsed[begin] and those behind it of the same op; moves `begin` behind them.
+// The answers to parsed[begin] and those behind it of the same op, or its fault alone.
 Answers AnswerNeighbours(TextService& service,
-                         const std::vector<absl::StatusOr<TextRequest>>& parsed, size_t& begin) {
+                         const std::vector<absl::StatusOr<TextRequest>>& parsed, size_t begin) {
+  if (!parsed[begin].ok()) return {parsed[begin].status()};
   std::vector<const TextRequest*> group;
   const RequestOp op = parsed[begin]->op();
   for (; begin < parsed.size() && parsed[begin].ok() && parsed[begin]->op() == op; ++begin)
@@ -54,17 +55,7 @@ Answers AnswerNeighbours(TextService& service,
   return Answer(service, group);
 }
 
-OrderedJson Response(const OrderedJson& id, const OrderedJson& content) {
-  OrderedJson response = {{"id", id}};
-  response.update(content);
-  return response;
-}
-
 }  // namespace
-
-absl::Status StoppedError() { return Unavailable("the server is being stopped"); }
-
-absl::Status LateError() { return DeadlineExceeded("the answer took longer than it may"); }
 
 Answers Answer(TextService& service, const std::vector<const TextRequest*>& requests) {
   Answers answers;
@@ -90,16 +81,11 @@ std::vector<OrderedJson> Respond(TextService& service,
   }
   std::vector<OrderedJson> responses;
   while (responses.size() < lines.size()) {
-    size_t begin = responses.size();
-    if (!parsed[begin].ok()) {
-      responses.push_back(Response(ids[begin], {{"error", ErrorJson(parsed[begin].status())}}));
-      continue;
-    }
-    for (const absl::StatusOr<TextResult>& answer : AnswerNeighbours(service, parsed, begin)) {
+    for (const auto& answer : AnswerNeighbours(service, parsed, responses.size())) {
       const size_t n = responses.size();
-      responses.push_back(
-          Response(ids[n], answer.ok() ? ResultJson(*parsed[n], *answer)
-                                       : OrderedJson{{"error", ErrorJson(answer.status())}}));
+      OrderedJson& response = responses.emplace_back(OrderedJson{{"id", ids[n]}});
+      response.update(answer.ok() ? ResultJson(*parsed[n], *answer)
+                                  : OrderedJson{{"error", ErrorJson(answer.status())}});
     }
   }
   return responses;

@@ -17,8 +17,10 @@ namespace anyorder::launcher {
 
 // What requests are answered by a server that is being stopped: Unavailable; and those whose answer
 // is not there at their deadline: DeadlineExceeded.
-absl::Status StoppedError();
-absl::Status LateError();
+inline absl::Status StoppedError() { return absl::UnavailableError("the server is being stopped"); }
+inline absl::Status LateError() {
+  return absl::DeadlineExceededError("the answer took longer than it may");
+}
 
 // Answers in the order of `requests`, which are of one op and not null. What is wrong with one of
 // them is no fault of the others.

@@ -11,11 +11,6 @@
 namespace anyorder::launcher {
 namespace {
 
-// The roles of conversations as `prep --examples` reads them.
-constexpr char kSystem[] = "system";
-constexpr char kUser[] = "user";
-constexpr char kAssistant[] = "assistant";
-
 // What is a name or a text is no file, whatever files there are in the current directory.
 absl::StatusOr<std::string> TemplateText(const std::string& name_text_or_file) {
   std::error_code none;
@@ -94,26 +89,11 @@ std::string ChatSession::Prompt() const {
   return keeps_marks_ ? prompt : data::WithoutTemplateMarks(prompt);
 }
 
-void ChatSession::SetMessages(std::vector<data::ChatMessage> messages) {
-  num_system_ = 0;
-  messages_ = std::move(messages);
-}
-
-void ChatSession::Ask(const std::string& words) { messages_.push_back({kUser, words}); }
-
-void ChatSession::SetAnswer(const std::string& answer) {
-  messages_.push_back({kAssistant, answer});
-}
-
-void ChatSession::TakeBack() { messages_.pop_back(); }
-
 bool ChatSession::ForgetOldest() {
   if (messages_.size() < num_system_ + 3) return false;
   const auto oldest = messages_.begin() + static_cast<int64_t>(num_system_);
   messages_.erase(oldest, oldest + 2);
   return true;
 }
-
-void ChatSession::Reset() { messages_.resize(num_system_); }
 
 }  // namespace anyorder::launcher

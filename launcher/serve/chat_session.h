@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -29,22 +30,28 @@ class ChatSession {
                                            const std::string& system);
 
   // Replaces the conversation. The messages may have any roles.
-  void SetMessages(std::vector<data::ChatMessage> messages);
+  void SetMessages(std::vector<data::ChatMessage> messages) {
+    num_system_ = 0;
+    messages_ = std::move(messages);
+  }
   // The next turn.
-  void Ask(const std::string& words);
+  void Ask(const std::string& words) { messages_.push_back({kUser, words}); }
   // Whose continuation is the answer to it.
   std::string Prompt() const;
   // The turn is answered, or it is not and is forgotten.
-  void SetAnswer(const std::string& answer);
-  void TakeBack();
+  void SetAnswer(const std::string& answer) { messages_.push_back({kAssistant, answer}); }
+  void TakeBack() { messages_.pop_back(); }
   // Forgets the oldest turn that is answered, and its answer. False if there is none.
   bool ForgetOldest();
-  void Reset();
+  void Reset() { messages_.resize(num_system_); }
 
   // What closes an answer; "" if only the end token does.
   const std::string& closing() const { return closing_; }
 
  private:
+  // The roles of conversations as `prep --examples` reads them.
+  static constexpr char kSystem[] = "system", kUser[] = "user", kAssistant[] = "assistant";
+
   ChatSession(data::ChatTemplate chat, const ModelFacts& facts, const std::string& system);
 
   data::ChatTemplate chat_;

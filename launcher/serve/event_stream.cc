@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
 #include "core/base/monotonic_clock.h"
 #include "core/base/status.h"
 #include "launcher/serve/answer.h"
@@ -48,7 +49,7 @@ bool EventStream::Await(absl::Duration limit) {
     are_finished &= prompts_[p].is_finished;
   }
   if (!is_done_ && are_finished) {
-    if (request_.streams_usage) AddEvent(JsonText(OpenAiUsageChunk(head_, completions_)));
+    if (request_.streams_usage) AddEvent(DumpJson(OpenAiUsageChunk(head_, completions_)));
     AddEvent("[DONE]");
     is_done_ = true;
   }
@@ -63,7 +64,7 @@ void EventStream::AddChunk(size_t prompt, int64_t sample, const std::string& tex
                            const std::string& reason) {
   const auto echo = std::exchange(prompts_[prompt].echoes[sample], std::nullopt);
   const int64_t index = static_cast<int64_t>(prompt) * samples_ + sample;
-  AddEvent(JsonText(OpenAiChunk(head_, index, echo.value_or("") + text, echo.has_value(), reason)));
+  AddEvent(DumpJson(OpenAiChunk(head_, index, echo.value_or("") + text, echo.has_value(), reason)));
   has_told_ = true;
 }
 
@@ -89,13 +90,9 @@ void EventStream::Finish(size_t prompt) {
 
 void EventStream::Fail(const absl::Status& fault) {
   if (!has_told_) early_fault_ = fault;
-  AddEvent(JsonText(OpenAiError(HttpStatus(fault), fault)));
+  AddEvent(DumpJson(OpenAiError(HttpStatus(fault), fault)));
   GiveUp();
   is_done_ = true;
-}
-
-void EventStream::GiveUp() {
-  for (const Prompt& prompt : prompts_) prompt.ticket->GiveUp();
 }
 
 }  // namespace anyorder::launcher

@@ -30,7 +30,9 @@ class EventStream {
   bool is_done() const { return is_done_; }
   // What went wrong before anything was told, so that a plain response can say so.
   const absl::Status& early_fault() const { return early_fault_; }
-  void GiveUp();
+  void GiveUp() {
+    for (const Prompt& prompt : prompts_) prompt.ticket->GiveUp();
+  }
 
  private:
   struct Prompt {

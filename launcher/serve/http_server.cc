@@ -24,6 +24,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/machine_memory.h"
 #include "core/base/monotonic_clock.h"
@@ -110,7 +111,7 @@ void RaiseThreadStacks() {
 
 void SendJson(HttpResponse& response, int status, const OrderedJson& json) {
   response.status = status;
-  response.set_content(JsonText(json), kJsonType);
+  response.set_content(DumpJson(json), kJsonType);
 }
 
 void SendError(HttpResponse& response, int http_status, const absl::Status& status) {
@@ -129,7 +130,7 @@ class QueueServer final : public HttpServer {
   QueueServer(const HttpOptions& options, const ModelFacts& facts, RequestQueue& queue)
       : options_(options),
         facts_(facts),
-        model_(ParseJson(JsonText(PlaceName(facts.run_dir))).value_or("model")),
+        model_(ParseJson(DumpJson(OrderedJson(PlaceName(facts.run_dir)))).value_or("model")),
         chat_(ChatSession::Start(facts, options.chat_template, "")),
         queue_(queue),
         address_(options.address) {

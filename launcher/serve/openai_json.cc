@@ -43,12 +43,21 @@ void RefuseUnlessNeutral(ObjectReader& reader) {
     const nlohmann::json* const value = reader.Find(key);
     if (!values.empty() && values[0] == "*") continue;
     reader.DoNotOffer(key);
-    if (value == nullptr || std::count(values.begin(), values.end(), JsonText(*value)) > 0)
+    if (value == nullptr || std::count(values.begin(), values.end(), DumpJson(*value)) > 0)
       continue;
     reader.AddFault(
         key, absl::StrCat("is not supported; leave it out", values.empty() ? "" : " or pass ",
                           values.empty() ? "" : values[0]));
   }
+}
+
+// The same of one key: by no value but `neutral`. `elsewhere`: where to ask for what it means.
+void RefuseUnless(ObjectReader& reader, const std::string& key, const nlohmann::json& neutral,
+                  const char* elsewhere) {
+  const nlohmann::json* const value = reader.Find(key);
+  reader.DoNotOffer(key);
+  if (value != nullptr && *value != neutral)
+    reader.AddFault(key, absl::StrCat("is not supported here; ", elsewhere));
 }
 
 // With what other servers take for "any" and "all", as this one has it.
@@ -135,8 +144,7 @@ void CheckTogether(ObjectReader& reader, const OpenAiRequest& request, const Req
 // stands behind it or from a stop word on. `with_end`: the end token, too.
 std::vector<ShownToken> TokensOfText(const Completion& completion, bool with_end = false) {
   std::vector<ShownToken> tokens = completion.written;
-  std::sort(tokens.begin(), tokens.end(),
-            [](const auto& a, const auto& b) { return a.position < b.position; });
+  std::ranges::sort(tokens, {}, &ShownToken::position);
   std::string whole;
   for (const ShownToken& token : tokens) whole += token.piece;
   // The text may lack the space that it begins with, and then be empty.
@@ -153,7 +161,7 @@ std::vector<ShownToken> TokensOfText(const Completion& completion, bool with_end
 
 // As clients read it: what is not UTF-8 is U+FFFD.
 std::string AsRead(const std::string& text) {
-  return TryParseJson<nlohmann::json>(JsonText(text)).get<std::string>();
+  return TryParseJson<nlohmann::json>(DumpJson(OrderedJson(text))).get<std::string>();
 }
 
 // Of the prompt's tokens, as it was read: cleaned, but with the spaces at its ends.
@@ -203,7 +211,7 @@ OrderedJson LogprobsJson(const Completion& completion, const std::string& prompt
     add(completion.prompt[i], parts[i]);
   for (const ShownToken& token : TokensOfText(completion, echoes)) add(token, token.piece);
   const bool has_tops =
-      std::any_of(tops.begin(), tops.end(), [](const OrderedJson& top) { return !top.is_null(); });
+      std::any_of(tops.begin(), tops.end(), [](auto& top) { return !top.is_null(); });
   return {{"tokens", pieces},
           {"token_logprobs", log_probs},
           {"top_logprobs", has_tops ? tops : OrderedJson(nullptr)},
@@ -256,14 +264,11 @@ void ReadCompletion(ObjectReader& reader, const RequestLimits& limits, int64_t v
   reader.DoNotOffer("best_of");
   if (best_of != alike.samples)
     reader.AddFault("best_of", "is not supported; leave it out or pass what 'n' is");
-  const nlohmann::json* const suffix = reader.Find("suffix");
-  reader.DoNotOffer("suffix");
-  if (suffix != nullptr && *suffix != "")
-    reader.AddFault("suffix", "is not supported here; POST /v1/infill fills the blanks of a text");
+  RefuseUnless(reader, "suffix", "", "POST /v1/infill fills the blanks of a text");
   reader.Read("echo", request.echoes);
   ReadLogprobs(reader, request, alike);
-  const bool has_tokens = std::any_of(prompts.begin(), prompts.end(),
-                                      [](const auto& one) { return bool{one.prompt_tokens}; });
+  const bool has_tokens =
+      std::ranges::any_of(prompts, [](const auto& one) { return one.prompt_tokens.has_value(); });
   if (request.echoes && request.streams && has_tokens)
     reader.AddFault("echo", "is not supported with 'stream' and tokens; send the prompt as a text");
 }
@@ -280,10 +285,7 @@ void ReadChat(ObjectReader& reader, const RequestLimits& limits, ChatSession cha
   if (limits.max_tokens < kDefaultMaxTokens) alike.max_tokens = limits.max_tokens;
   for (const char* key : {"max_tokens", "max_completion_tokens"})
     reader.Read(key, alike.max_tokens, Between(1, limits.max_tokens));
-  const nlohmann::json* const logprobs = reader.Find("logprobs");
-  reader.DoNotOffer("logprobs");
-  if (logprobs != nullptr && *logprobs != false)
-    reader.AddFault("logprobs", "is not supported here; POST /v1/completions has it");
+  RefuseUnless(reader, "logprobs", false, "POST /v1/completions has it");
 }
 
 }  // namespace
@@ -362,10 +364,6 @@ OrderedJson OpenAiUsageChunk(const OpenAiHead& head,
   OrderedJson chunk = BeginResponse(head, /*is_chunk=*/true);
   chunk["usage"] = UsageJson(completions);
   return chunk;
-}
-
-const char* FinishReason(const Completion& completion) {
-  return completion.ended ? "stop" : "length";
 }
 
 OrderedJson OpenAiError(int http_status, const absl::Status& status) {

@@ -52,7 +52,9 @@ nlohmann::ordered_json OpenAiChunk(const OpenAiHead& head, int64_t index, const 
 // The chunk with the number of tokens.
 nlohmann::ordered_json OpenAiUsageChunk(const OpenAiHead& head,
                                         const std::vector<std::vector<Completion>>& completions);
-const char* FinishReason(const Completion& completion);
+inline const char* FinishReason(const Completion& completion) {
+  return completion.ended ? "stop" : "length";
+}
 
 // {"error": {"message", "type", "param", "code"}} for a response with that HTTP status.
 nlohmann::ordered_json OpenAiError(int http_status, const absl::Status& status);

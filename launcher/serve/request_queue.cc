@@ -17,16 +17,6 @@ bool Ticket::Await(absl::Duration limit) {
   return answer_.has_value();
 }
 
-std::vector<SampledToken> Ticket::TakeTokens() {
-  const MutexLock lock(&mutex_);
-  return std::exchange(tokens_, {});
-}
-
-void Ticket::GiveUp() {
-  const MutexLock lock(&mutex_);
-  is_given_up_ = true;
-}
-
 absl::Status Ticket::CheckWanted() {
   const MutexLock lock(&mutex_);
   // First: who waited until then gives up, too, and is told this.
@@ -35,21 +25,6 @@ absl::Status Ticket::CheckWanted() {
   if (is_given_up_) return DeadlineExceeded("nobody waited for the answer");
   return absl::OkStatus();
 }
-
-void Ticket::AddToken(SampledToken token) {
-  const MutexLock lock(&mutex_);
-  if (!is_given_up_) tokens_.push_back(std::move(token));
-}
-
-void Ticket::SetAnswer(absl::StatusOr<TextResult> answer) {
-  const MutexLock lock(&mutex_);
-  if (!answer_) answer_ = std::move(answer);
-}
-
-RequestQueue::RequestQueue(TextService& service, const QueueOptions& options)
-    : service_(service), options_(options), thread_([this] { Run(); }) {}
-
-RequestQueue::~RequestQueue() { Stop(); }
 
 absl::StatusOr<std::vector<std::shared_ptr<Ticket>>> RequestQueue::Submit(
     std::vector<TextRequest> requests, absl::Time deadline, bool streams) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,9 +39,15 @@ class Ticket {
   // TakeTokens has not returned yet. Whether there is an answer.
   bool Await(absl::Duration limit);
   // The tokens that came since the last call, in the order of writing: of completions that stream.
-  std::vector<SampledToken> TakeTokens();
+  std::vector<SampledToken> TakeTokens() {
+    const MutexLock lock(&mutex_);
+    return std::exchange(tokens_, {});
+  }
   // Nobody wants the answer any more: it leaves the queue, or ends after the pass that computes it.
-  void GiveUp();
+  void GiveUp() {
+    const MutexLock lock(&mutex_);
+    is_given_up_ = true;
+  }
 
   const TextRequest& request() const { return request_; }
   absl::Time deadline() const { return deadline_; }  // by MonotonicNow
@@ -54,8 +61,15 @@ class Ticket {
 
   // What it is answered instead of being computed; OK if it may be.
   absl::Status CheckWanted();
-  void AddToken(SampledToken token);
-  void SetAnswer(absl::StatusOr<TextResult> answer);  // unless there is one
+  void AddToken(SampledToken token) {
+    const MutexLock lock(&mutex_);
+    if (!is_given_up_) tokens_.push_back(std::move(token));
+  }
+  // Unless there is one.
+  void SetAnswer(absl::StatusOr<TextResult> answer) {
+    const MutexLock lock(&mutex_);
+    if (!answer_) answer_ = std::move(answer);
+  }
 
   TextRequest request_;
   const absl::Time deadline_;
@@ -69,8 +83,9 @@ class Ticket {
 class RequestQueue {
  public:
   // One thread asks `service`, which must outlive the queue and which nobody else asks meanwhile.
-  RequestQueue(TextService& service, const QueueOptions& options);
-  ~RequestQueue();
+  RequestQueue(TextService& service, const QueueOptions& options)
+      : service_(service), options_(options), thread_([this] { Run(); }) {}
+  ~RequestQueue() { Stop(); }
   RequestQueue(const RequestQueue&) = delete;
   RequestQueue& operator=(const RequestQueue&) = delete;
 

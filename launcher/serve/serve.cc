@@ -94,9 +94,8 @@ absl::Status Serve(const ServeOptions& options, OpenService open) {
   if (options.has_http) return ServeHttp(options, http, *service);
   Log(absl::StrCat("serving ", options.run_dir, ", step ", service->facts().step,
                    ", on standard input and output"));
-  return ServeLines(
-      STDIN_FILENO, STDOUT_FILENO, *service,
-      {options.limits, options.limits.max_texts, static_cast<size_t>(options.max_body_kib) << 10});
+  return ServeLines(STDIN_FILENO, STDOUT_FILENO, *service, options.limits,
+                    static_cast<size_t>(options.max_body_kib) << 10);
 }
 
 void AddLimits(CLI::App* command, CLI::Option* http, ServeOptions& options) {
@@ -120,8 +119,7 @@ void AddLimits(CLI::App* command, CLI::Option* http, ServeOptions& options) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TextService>> OpenModel(const TextModelOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<ModelTextService> service, ModelTextService::Open(options));
-  return service;
+  return ModelTextService::Open(options);
 }
 
 Subcommand DeclareServe(CLI::App& front) { return DeclareServe(front, OpenModel); }

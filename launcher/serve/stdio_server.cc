@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/json_members.h"
 #include "core/base/status.h"
 #include "core/train/run/stop_signal.h"
 #include "launcher/serve/answer.h"
@@ -74,16 +75,17 @@ absl::StatusOr<std::vector<absl::StatusOr<std::string>>> LineReader::Next(size_t
   }
 }
 
-absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options) {
-  LineReader reader(input, options.max_line_bytes);
+absl::Status ServeLines(int input, int output, TextService& service, const RequestLimits& limits,
+                        size_t max_line_bytes) {
+  LineReader reader(input, max_line_bytes);
   while (true) {
-    ASSIGN_OR_RETURN(const auto lines, reader.Next(static_cast<size_t>(options.max_batch)));
+    ASSIGN_OR_RETURN(const auto lines, reader.Next(static_cast<size_t>(limits.max_texts)));
     if (lines.empty()) return absl::OkStatus();
-    const auto responses = Respond(service, lines, options.limits,
-                                   StopSignal() == 0 ? absl::OkStatus() : StoppedError());
+    const auto responses =
+        Respond(service, lines, limits, StopSignal() == 0 ? absl::OkStatus() : StoppedError());
     std::string text;
     for (const nlohmann::ordered_json& response : responses)
-      absl::StrAppend(&text, JsonText(response), "\n");
+      absl::StrAppend(&text, DumpJson(response), "\n");
     RETURN_IF_ERROR(WriteAll(output, text));
   }
 }

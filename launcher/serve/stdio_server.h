@@ -2,7 +2,6 @@
 
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,15 +37,10 @@ class LineReader {
   bool is_at_end_ = false;
 };
 
-struct LineOptions {
-  RequestLimits limits;
-  int64_t max_batch = 8;  // lines that are answered at once
-  size_t max_line_bytes = 1 << 20;
-};
-
 // One line on `output` for each of `input`, in their order, until its end or a stop signal. Then
 // what is computed is answered, and lines that were read, but not begun, get the error Unavailable.
-// Errors: those of read(2) and write(2).
-absl::Status ServeLines(int input, int output, TextService& service, const LineOptions& options);
+// As many lines are answered at once as `limits` has texts. Errors: those of read(2) and write(2).
+absl::Status ServeLines(int input, int output, TextService& service, const RequestLimits& limits,
+                        size_t max_line_bytes);
 
 }  // namespace anyorder::launcher

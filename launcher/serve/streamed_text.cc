@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
 #include "data/prep/cleaning.h"
@@ -35,11 +34,6 @@ size_t StreamedText::SafeEnd() const {
                    found != written_.npos ? found : written_.size() - OverlapBytes(written_, word));
   }
   return end;
-}
-
-std::string StreamedText::Finish(const std::string& text) const {
-  if (text.compare(0, told_, written_, 0, told_) == 0) return text.substr(told_);
-  return absl::StrCat("\n", text);
 }
 
 }  // namespace anyorder::launcher

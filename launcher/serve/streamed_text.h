@@ -21,7 +21,10 @@ class StreamedText {
   std::string Add(const std::string& piece);
   // What is left to tell of `text`, the whole. If what was told does not begin it, a line end and
   // all of it.
-  std::string Finish(const std::string& text) const;
+  std::string Finish(const std::string& text) const {
+    const bool begins_text = text.compare(0, told_, written_, 0, told_) == 0;
+    return begins_text ? text.substr(told_) : "\n" + text;
+  }
 
  private:
   size_t SafeEnd() const;

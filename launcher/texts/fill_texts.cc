@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <set>
@@ -241,8 +242,7 @@ class Filler {
       scores[fresh[i]] = filled.score;
       Keep(std::move(filled));
     }
-    std::stable_sort(found_.begin(), found_.end(),
-                     [](const FilledText& a, const FilledText& b) { return a.score > b.score; });
+    std::ranges::stable_sort(found_, std::greater(), &FilledText::score);
     found_.resize(std::min(found_.size(), static_cast<size_t>(request_.alternatives)));
     return scores;
   }
@@ -306,9 +306,7 @@ class Filler {
   }
 
   void Keep(FilledText filled) {
-    const auto same = std::find_if(found_.begin(), found_.end(), [&](const FilledText& other) {
-      return other.blanks == filled.blanks;
-    });
+    const auto same = std::ranges::find(found_, filled.blanks, &FilledText::blanks);
     if (same == found_.end()) {
       found_.push_back(std::move(filled));
     } else if (filled.score > same->score) {

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/json_members.h"
 #include "core/base/log.h"
 #include "core/base/status.h"
-#include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
 
@@ -22,7 +22,7 @@ JsonLines::~JsonLines() {
 }
 
 absl::Status JsonLines::Write(const nlohmann::ordered_json& object) {
-  return WriteText(JsonText(object) + "\n");
+  return WriteText(DumpJson(object) + "\n");
 }
 
 absl::Status JsonLines::WriteText(const std::string& text) {

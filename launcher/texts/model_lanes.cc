@@ -188,24 +188,22 @@ std::unique_ptr<CompletionLanes> ModelTextService::OpenLanes(int64_t most_texts)
   return std::make_unique<ModelLanes>(*this, most_texts);
 }
 
-absl::Status ModelTextService::Draw(const std::vector<CompletionRequest>& requests,
-                                    const std::vector<EncodedPrompt>& prompts, const Group& group,
-                                    std::vector<std::vector<Completion>>* completions) const {
+absl::Status ModelTextService::Draw(Call& call, const Group& group) const {
   // So many texts have lanes that the network's memory does not grow with the samples.
   int64_t longest = 1;
   for (const size_t n : group)
-    longest = std::max(longest, std::ssize(prompts[n].tokens) + prompts[n].max_tokens);
+    longest = std::max(longest, std::ssize(call.prompts[n].tokens) + call.prompts[n].max_tokens);
   ModelLanes lanes(*this, std::max<int64_t>(std::ssize(group), kTokensAtOnce / longest));
   absl::Status status;
   std::deque<CompletionRequest> asked;  // whose answers come here
   for (const size_t n : group) {
-    CompletionRequest& request = asked.emplace_back(requests[n]);
+    CompletionRequest& request = asked.emplace_back(call.requests[n]);
     request.done = [&, n](absl::StatusOr<std::vector<Completion>> answer) {
-      if (answer.ok()) (*completions)[n] = *answer;
+      if (answer.ok()) call.completions[n] = *answer;
       status.Update(answer.status());
-      if (requests[n].done) requests[n].done(std::move(answer));
+      if (call.requests[n].done) call.requests[n].done(std::move(answer));
     };
-    lanes.Add(request, prompts[n]);
+    lanes.Add(request, call.prompts[n]);
   }
   while (status.ok() && lanes.num_texts() > 0) lanes.Step();
   return status;

@@ -42,8 +42,7 @@ BeamOptions BeamsOf(const BeamRequest& request, const TokenRules& rules) {
 // The text up to its end token, or to the first token that is not there, whatever order it was
 // written in.
 Hypothesis TextInOrder(std::vector<WrittenToken> written, int64_t begin, int32_t end_token) {
-  std::sort(written.begin(), written.end(),
-            [](const WrittenToken& a, const WrittenToken& b) { return a.position < b.position; });
+  std::ranges::sort(written, {}, &WrittenToken::position);
   Hypothesis text;
   for (const WrittenToken& token : written) {
     if (token.position != begin++) break;
@@ -328,39 +327,37 @@ absl::StatusOr<std::vector<EncodedPrompt>> ModelTextService::Encode(
 
 absl::StatusOr<std::vector<std::vector<Completion>>> ModelTextService::Complete(
     const std::vector<CompletionRequest>& requests) {
-  ASSIGN_OR_RETURN(const std::vector<EncodedPrompt> prompts, Encode(requests));
+  Call call{requests, {}, std::vector<std::vector<Completion>>(requests.size())};
+  ASSIGN_OR_RETURN(call.prompts, Encode(requests));
   Group drawn;
   std::vector<Group> others;
-  std::vector<std::vector<Completion>> completions(requests.size());
   for (size_t n = 0; n < requests.size(); ++n) {
     if (requests[n].only_prompt) {
-      completions[n].assign(static_cast<size_t>(requests[n].samples),
-                            ToCompletion(requests[n], prompts[n].tokens, {}, {}));
+      call.completions[n].assign(static_cast<size_t>(requests[n].samples),
+                                 ToCompletion(requests[n], call.prompts[n].tokens, {}, {}));
       continue;
     }
     Group* group = CompletionLanes::Take(requests[n]) ? &drawn : nullptr;
     for (Group& one : others) {
       const bool has_length =
-          !requests[n].beams || prompts[one[0]].max_tokens == prompts[n].max_tokens;
+          !requests[n].beams || call.prompts[one[0]].max_tokens == call.prompts[n].max_tokens;
       if (group == nullptr && has_length && AreAlike(requests[one[0]], requests[n])) group = &one;
     }
     (group == nullptr ? others.emplace_back() : *group).push_back(n);
   }
-  RETURN_IF_ERROR(Draw(requests, prompts, drawn, &completions));
-  for (const Group& group : others) {
-    RETURN_IF_ERROR(requests[group[0]].beams
-                        ? Search(requests, prompts, group, &completions)
-                        : WriteCanvases(requests, prompts, group, &completions));
-  }
+  RETURN_IF_ERROR(Draw(call, drawn));
+  for (const Group& group : others)
+    RETURN_IF_ERROR(requests[group[0]].beams ? Search(call, group) : WriteCanvases(call, group));
   for (size_t n = 0; n < requests.size(); ++n) {
     if (CompletionLanes::Take(requests[n])) continue;  // which do so
-    const absl::Status scored = ScorePrompt(requests[n], prompts[n].tokens, &completions[n]);
+    const absl::Status scored =
+        ScorePrompt(requests[n], call.prompts[n].tokens, &call.completions[n]);
     if (!scored.ok() && requests[n].done)
       requests[n].done(scored);  // no fault of the others
     else
       RETURN_IF_ERROR(Annotate(scored, absl::StrCat("prompt ", n + 1)));
   }
-  return completions;
+  return std::move(call.completions);
 }
 
 absl::Status ModelTextService::ScorePrompt(const CompletionRequest& request, const Tokens& prompt,
@@ -386,29 +383,22 @@ absl::Status ModelTextService::ScorePrompt(const CompletionRequest& request, con
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Decoder>> ModelTextService::OpenDecoder(
-    const std::vector<Prompt>& prompts, WantedCheck before_pass) const {
-  return Decoder::Create(model_.config.model, model_.vocabulary.size(), model_.weights.values,
-                         *left_to_right_, prompts, *model_.backend, std::move(before_pass));
-}
-
-absl::Status ModelTextService::Search(const std::vector<CompletionRequest>& requests,
-                                      const std::vector<EncodedPrompt>& prompts, const Group& group,
-                                      std::vector<std::vector<Completion>>* completions) const {
-  const CompletionRequest& alike = requests[group[0]];
-  const BeamOptions options = BeamsOf(*alike.beams, RulesOf(alike, prompts[group[0]].max_tokens));
+absl::Status ModelTextService::Search(Call& call, const Group& group) const {
+  const CompletionRequest& alike = call.requests[group[0]];
+  const BeamOptions options =
+      BeamsOf(*alike.beams, RulesOf(alike, call.prompts[group[0]].max_tokens));
   std::vector<Prompt> texts;
   for (const size_t n : group)
-    texts.push_back({prompts[n].tokens, prompts[n].max_tokens, options.width});
+    texts.push_back({call.prompts[n].tokens, call.prompts[n].max_tokens, options.width});
   ASSIGN_OR_RETURN(const std::unique_ptr<Decoder> decoder,
-                   OpenDecoder(texts, AnyWanted(requests, group)));
+                   OpenDecoder(texts, AnyWanted(call.requests, group)));
   ASSIGN_OR_RETURN(std::vector<std::vector<Hypothesis>> found, BeamSearch(*decoder, options));
   for (size_t i = 0; i < found.size(); ++i) {
-    const CompletionRequest& request = requests[group[i]];
-    if (std::ssize(found[i]) > request.samples) found[i].resize(request.samples);
+    const size_t n = group[i];
+    if (std::ssize(found[i]) > call.requests[n].samples) found[i].resize(call.requests[n].samples);
     for (const Hypothesis& text : found[i]) {
-      (*completions)[group[i]].push_back(
-          ToCompletion(request, prompts[group[i]].tokens, text, /*written=*/{}));
+      call.completions[n].push_back(
+          ToCompletion(call.requests[n], call.prompts[n].tokens, text, /*written=*/{}));
     }
   }
   return absl::OkStatus();
@@ -477,12 +467,10 @@ class ModelTextService::CanvasTexts {
   int64_t num_done_ = 0;
 };
 
-absl::Status ModelTextService::WriteCanvases(
-    const std::vector<CompletionRequest>& requests, const std::vector<EncodedPrompt>& prompts,
-    const Group& group, std::vector<std::vector<Completion>>* completions) const {
+absl::Status ModelTextService::WriteCanvases(Call& call, const Group& group) const {
   ASSIGN_OR_RETURN(WritingModel writer, writing_model());
-  writer.before_pass = AnyWanted(requests, group);
-  WriteOptions options = requests[group[0]].write;
+  writer.before_pass = AnyWanted(call.requests, group);
+  WriteOptions options = call.requests[group[0]].write;
   options.draw.banned = non_text_;
   options.draw.banned[end_of_document_] = 0;
   options.stop_at_end = true;
@@ -490,8 +478,8 @@ absl::Status ModelTextService::WriteCanvases(
   std::vector<CanvasTexts> texts;
   std::vector<std::pair<size_t, int64_t>> lanes;  // whose text, and which sample
   for (const size_t n : group) {
-    texts.emplace_back(*this, requests[n], prompts[n]).AddCanvases(canvases);
-    for (int64_t sample = 0; sample < requests[n].samples; ++sample)
+    texts.emplace_back(*this, call.requests[n], call.prompts[n]).AddCanvases(canvases);
+    for (int64_t sample = 0; sample < call.requests[n].samples; ++sample)
       lanes.push_back({texts.size() - 1, sample});
   }
   RETURN_IF_ERROR(WriteBlanks(
@@ -503,7 +491,7 @@ absl::Status ModelTextService::WriteCanvases(
                         return texts[lanes[lane].first].GoesOn(lanes[lane].second, is_done);
                       })
                       .status());
-  for (size_t i = 0; i < group.size(); ++i) (*completions)[group[i]] = texts[i].Take();
+  for (size_t i = 0; i < group.size(); ++i) call.completions[group[i]] = texts[i].Take();
   return absl::OkStatus();
 }
 

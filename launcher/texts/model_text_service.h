@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -75,13 +76,22 @@ class ModelTextService final : public TextService {
                            std::vector<Completion>* completions) const;
   // Left to right.
   absl::StatusOr<std::unique_ptr<Decoder>> OpenDecoder(const std::vector<Prompt>& prompts,
-                                                       WantedCheck before_pass) const;
+                                                       WantedCheck before_pass) const {
+    return Decoder::Create(model_.config.model, model_.vocabulary.size(), model_.weights.values,
+                           *left_to_right_, prompts, *model_.backend, std::move(before_pass));
+  }
   // [V] pieces that stand for no text: 1.
   const std::vector<uint8_t>& non_text() const { return non_text_; }
 
  private:
   class CanvasTexts;
-  // Requests, of all, that are written together.
+  // What Complete is asked, and answers.
+  struct Call {
+    const std::vector<CompletionRequest>& requests;
+    std::vector<EncodedPrompt> prompts;                // of each
+    std::vector<std::vector<Completion>> completions;  // of each
+  };
+  // Requests, of a call's, that are written together.
   using Group = std::vector<size_t>;
 
   explicit ModelTextService(TextModel model) : model_(std::move(model)) {}
@@ -103,16 +113,10 @@ class ModelTextService final : public TextService {
       const std::vector<CompletionRequest>& requests) const;
   absl::StatusOr<EncodedPrompt> Check(const CompletionRequest& request,
                                       std::vector<int32_t> prompt) const;
-  // The completions of a group's requests, by request.
-  absl::Status Draw(const std::vector<CompletionRequest>& requests,
-                    const std::vector<EncodedPrompt>& prompts, const Group& group,
-                    std::vector<std::vector<Completion>>* completions) const;
-  absl::Status Search(const std::vector<CompletionRequest>& requests,
-                      const std::vector<EncodedPrompt>& prompts, const Group& group,
-                      std::vector<std::vector<Completion>>* completions) const;
-  absl::Status WriteCanvases(const std::vector<CompletionRequest>& requests,
-                             const std::vector<EncodedPrompt>& prompts, const Group& group,
-                             std::vector<std::vector<Completion>>* completions) const;
+  // The completions of a group's requests.
+  absl::Status Draw(Call& call, const Group& group) const;
+  absl::Status Search(Call& call, const Group& group) const;
+  absl::Status WriteCanvases(Call& call, const Group& group) const;
 
   TextModel model_;
   ModelFacts facts_;

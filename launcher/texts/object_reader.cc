@@ -56,8 +56,6 @@ void ObjectReader::AddFault(const std::string& key, absl::string_view words) {
   AddFault(KeyFault(key, words));
 }
 
-void ObjectReader::AddFault(const absl::Status& fault) { fault_.Update(fault); }
-
 void ObjectReader::Refuse(const std::string& key, const Json& value, absl::string_view right) {
   AddFault(key, absl::StrCat("is ", Shown(value), " but must be ", right));
 }
@@ -75,11 +73,6 @@ void ObjectReader::Read(const std::string& key, std::string& value) {
   const auto& text = found->get_ref<const std::string&>();
   if (text.find('\0') != text.npos) return AddFault(key, "has a NUL, which no text may have");
   value = text;
-}
-
-void ObjectReader::RequiredText(const std::string& key, std::string& value) {
-  if (!Has(key)) AddFault(key, "is missing");
-  Read(key, value);
 }
 
 void ObjectReader::Texts(const std::string& key, std::vector<std::string>& values, size_t most) {
@@ -110,17 +103,6 @@ void ObjectReader::Read(const std::string& key, int64_t& value, FieldBounds boun
   if (!number || !bounds.Contain(static_cast<double>(*number)))
     return Refuse(key, *found, absl::StrCat("a whole number ", bounds.ToText()));
   value = *number;
-}
-
-void ObjectReader::Read(const std::string& key, uint64_t& value, const FieldBounds& bounds) {
-  auto number = static_cast<int64_t>(value);
-  Read(key, number, bounds);
-  value = static_cast<uint64_t>(number);
-}
-
-void ObjectReader::Read(const std::string& key, std::optional<int64_t>& value,
-                        const FieldBounds& bounds) {
-  if (Has(key)) Read(key, value.emplace(0), bounds);
 }
 
 void ObjectReader::Read(const std::string& key, double& value, const FieldBounds& bounds) {

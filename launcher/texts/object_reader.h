@@ -37,14 +37,23 @@ class ObjectReader {
   void Read(const std::string& key, bool& value, const FieldBounds& = {});
   void Read(const std::string& key, double& value, const FieldBounds& bounds);
   void Read(const std::string& key, int64_t& value, FieldBounds bounds);
-  void Read(const std::string& key, uint64_t& value, const FieldBounds& bounds);
-  void Read(const std::string& key, std::optional<int64_t>& value, const FieldBounds& bounds);
+  void Read(const std::string& key, uint64_t& value, const FieldBounds& bounds) {
+    auto number = static_cast<int64_t>(value);
+    Read(key, number, bounds);
+    value = static_cast<uint64_t>(number);
+  }
+  void Read(const std::string& key, std::optional<int64_t>& value, const FieldBounds& bounds) {
+    if (Has(key)) Read(key, value.emplace(0), bounds);
+  }
   template <typename Enum>
   requires std::is_enum_v<Enum>
   void Read(const std::string& key, Enum& value, const FieldBounds& = {}) {
     if (const auto name = OneOf(key, EnumNameList<Enum>())) ParseEnum(*name, value);
   }
-  void RequiredText(const std::string& key, std::string& value);
+  void RequiredText(const std::string& key, std::string& value) {
+    if (!Has(key)) AddFault(key, "is missing");
+    Read(key, value);
+  }
   // A text or a list of texts, none of them empty.
   void Texts(const std::string& key, std::vector<std::string>& values, size_t most);
   // Nothing where there is no such key, or a fault.
@@ -52,7 +61,7 @@ class ObjectReader {
 
   // `words` go on from the key: "is 3 but must be ...".
   void AddFault(const std::string& key, absl::string_view words);
-  void AddFault(const absl::Status& fault);
+  void AddFault(const absl::Status& fault) { fault_.Update(fault); }
 
   // The first fault so far.
   const absl::Status& fault() const { return fault_; }

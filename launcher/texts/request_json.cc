@@ -136,11 +136,6 @@ void ReadId(const Json& object, ObjectReader& reader, Json& id) {
 
 }  // namespace
 
-int64_t TextRequest::num_texts() const {
-  if (const auto* complete = std::get_if<CompletionRequest>(&what)) return complete->samples;
-  return 1;
-}
-
 void LimitTexts(const ModelFacts& facts, const RequestLimits& limits, TextRequest& request) {
   const int64_t most = limits.max_prompt > 0 ? limits.max_prompt : facts.max_prompt;
   const auto limit = [most](auto& what) {
@@ -232,9 +227,8 @@ absl::Status ParseFillLine(const Json& object, const ModelFacts& facts, TextRequ
 
 Json IdOf(const Json& object) {
   constexpr size_t kMostIdBytes = 256;
-  if (!object.is_object()) return nullptr;
-  const auto id = object.find("id");
-  if (id == object.end()) return nullptr;
+  const Json* const id = FindMember(object, "id");
+  if (id == nullptr) return nullptr;
   if (id->is_number()) return *id;
   const bool is_text = id->is_string() && id->get_ref<const std::string&>().size() <= kMostIdBytes;
   return is_text ? *id : Json(nullptr);

@@ -56,7 +56,10 @@ struct TextRequest {
 
   RequestOp op() const { return static_cast<RequestOp>(what.index()); }
   // Texts that the network computes at the same time for it.
-  int64_t num_texts() const;
+  int64_t num_texts() const {
+    const auto* complete = std::get_if<CompletionRequest>(&what);
+    return complete == nullptr ? 1 : complete->samples;
+  }
 };
 
 struct RollingScore {
@@ -116,7 +119,5 @@ absl::Status QueueFull(absl::string_view message);
 bool IsQueueFull(const absl::Status& status);
 // Each token: pass, position, piece, log_prob, confidence.
 nlohmann::ordered_json WrittenJson(const std::vector<ShownToken>& written);
-// In one line. Bytes that are not UTF-8 become U+FFFD, and numbers that are not finite null.
-std::string JsonText(const nlohmann::ordered_json& json);
 
 }  // namespace anyorder::launcher

@@ -2,7 +2,6 @@
 
 #include "absl/strings/cord.h"
 
-#include "core/base/json_members.h"
 #include "launcher/texts/request_json.h"
 
 namespace anyorder::launcher {
@@ -11,12 +10,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr char kQueueFull[] = "anyorder/queue_full";
-
-OrderedJson ScoreJson(const TextScore& score) {
-  return {{"log_prob", score.log_prob}, {"standard_error", score.standard_error},
-          {"is_exact", score.is_exact}, {"is_greedy", score.is_greedy},
-          {"tokens", score.tokens},     {"bytes", score.bytes}};
-}
 
 // One overload a kind of TextResult.
 struct ResultWriter {
@@ -50,10 +43,14 @@ struct ResultWriter {
     return {{"alternatives", std::move(list)}};
   }
 
-  OrderedJson operator()(const TextScore& score) const { return ScoreJson(score); }
+  OrderedJson operator()(const TextScore& score) const {
+    return {{"log_prob", score.log_prob}, {"standard_error", score.standard_error},
+            {"is_exact", score.is_exact}, {"is_greedy", score.is_greedy},
+            {"tokens", score.tokens},     {"bytes", score.bytes}};
+  }
 
   OrderedJson operator()(const RollingScore& score) const {
-    OrderedJson json = ScoreJson(score.sum);
+    OrderedJson json = (*this)(score.sum);
     json["windows"] = score.windows;
     return json;
   }
@@ -120,7 +117,5 @@ absl::Status QueueFull(absl::string_view message) {
 }
 
 bool IsQueueFull(const absl::Status& status) { return status.GetPayload(kQueueFull).has_value(); }
-
-std::string JsonText(const OrderedJson& json) { return DumpJson(json); }
 
 }  // namespace anyorder::launcher

@@ -42,18 +42,17 @@ absl::StatusOr<double> Number(const Json& json, const char* name) {
 }
 
 absl::StatusOr<std::string> Text(const Json& json, const char* name) {
-  const auto value = json.find(name);
-  if (value == json.end() || !value->is_string())
-    return DataLoss("there is no string '", name, "'");
+  const Json* const value = FindMember(json, name, &Json::is_string);
+  if (value == nullptr) return DataLoss("there is no string '", name, "'");
   return value->get<std::string>();
 }
 
 absl::StatusOr<const Json*> List(const Json& json, const char* name) {
-  const auto value = json.find(name);
-  if (value == json.end() || !value->is_array()) return DataLoss("there is no list '", name, "'");
+  const Json* const value = FindMember(json, name, &Json::is_array);
+  if (value == nullptr) return DataLoss("there is no list '", name, "'");
   if (value->size() > static_cast<size_t>(kMostTraceTokens))
     return DataLoss("'", name, "' has ", value->size(), " entries, more than ", kMostTraceTokens);
-  return &*value;
+  return value;
 }
 
 absl::Status ReadPrompt(const Json& json, Trace& trace) {
@@ -114,12 +113,12 @@ absl::StatusOr<Trace> ParseTrace(absl::string_view line) {
 }  // namespace
 
 std::string TraceLine(const Trace& trace) {
-  return JsonText({{"prompt", trace.prompt},
-                   {"rank", trace.rank},
-                   {"method", trace.method},
-                   {"prompt_pieces", trace.prompt_pieces},
-                   {"passes", trace.passes},
-                   {"written", WrittenJson(trace.written)}}) +
+  return DumpJson(nlohmann::ordered_json{{"prompt", trace.prompt},
+                                         {"rank", trace.rank},
+                                         {"method", trace.method},
+                                         {"prompt_pieces", trace.prompt_pieces},
+                                         {"passes", trace.passes},
+                                         {"written", WrittenJson(trace.written)}}) +
          "\n";
 }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_split.h"
 
+#include "core/base/json_members.h"
 #include "launcher/serve/answer.h"
 #include "launcher/serve/openai_json.h"
 #include "launcher/texts/request_json.h"
@@ -39,7 +40,7 @@ void UseRequests(absl::string_view input) {
   const auto responses = launcher::Respond(service, lines, kRequestLimits);
   ANYORDER_CHECK(responses.size() == lines.size()) << responses.size();
   for (size_t n = 0; n < lines.size(); ++n) {
-    const auto json = launcher::ParseJson(launcher::JsonText(responses[n]));
+    const auto json = launcher::ParseJson(DumpJson(responses[n]));
     ANYORDER_CHECK_OK(json.status());
     ANYORDER_CHECK(json->contains("id") && json->size() >= 2) << json->dump();
     if (!json->contains("error")) continue;

@@ -92,9 +92,7 @@ class BlankTextParser {
         return InvalidArgument("{ at character ", inner, " is inside the {{words}} of character ",
                                character_, "; end those with }} before it, or write \\{");
       }
-      const bool is_blank =
-          left.starts_with(kMaskWord) || left.substr(0, kLeastUnderscores) == "___";
-      if (is_blank) {
+      if (left.starts_with(kMaskWord) || left.starts_with("___")) {
         return InvalidArgument("the blank at character ", inner,
                                " is inside the {{words}} of character ", character_,
                                ", which are not to be filled; take it out");
@@ -142,15 +140,7 @@ class BlankTextParser {
 }  // namespace
 
 bool BlankText::has_words() const {
-  return std::any_of(parts.begin(), parts.end(),
-                     [](const SourcePart& part) { return part.kind == SourcePart::Kind::kWords; });
-}
-
-std::vector<const SourcePart*> BlankText::gaps() const {
-  std::vector<const SourcePart*> gaps;
-  for (const SourcePart& part : parts)
-    if (part.kind != SourcePart::Kind::kText) gaps.push_back(&part);
-  return gaps;
+  return std::ranges::count(parts, SourcePart::Kind::kWords, &SourcePart::kind) > 0;
 }
 
 std::string BlankText::With(const std::vector<std::string>& words) const {

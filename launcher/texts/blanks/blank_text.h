@@ -33,7 +33,12 @@ struct BlankText {
 
   bool has_words() const;
   // Its blanks or words, in their order.
-  std::vector<const SourcePart*> gaps() const;
+  std::vector<const SourcePart*> gaps() const {
+    std::vector<const SourcePart*> gaps;
+    for (const SourcePart& part : parts)
+      if (part.kind != SourcePart::Kind::kText) gaps.push_back(&part);
+    return gaps;
+  }
   // The text with these in the place of its blanks or words. REQUIRES: as many as gaps().
   std::string With(const std::vector<std::string>& words) const;
 };

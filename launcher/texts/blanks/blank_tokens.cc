@@ -15,8 +15,6 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-constexpr char kWordMark[] = "\u2581";
-
 bool BeginsWithSpace(const std::string& text) {
   size_t at = 0;
   return !text.empty() && IsUnicodeSpace(NextCodePoint(text, at));
@@ -65,20 +63,6 @@ std::string FindJoiner(const std::vector<data::VocabularyPiece>& pieces) {
 }
 
 }  // namespace
-
-bool IsWordMark(const data::VocabularyPiece& piece) {
-  return piece.text == kWordMark || piece.text == " ";
-}
-
-bool BeginsWord(const data::VocabularyPiece& piece) {
-  return absl::StartsWith(piece.text, kWordMark) || absl::StartsWith(piece.text, " ");
-}
-
-int64_t GapText::num_given() const {
-  size_t given = 0;
-  for (const Tokens& part : around) given += part.size();
-  return static_cast<int64_t>(given);
-}
 
 Tokens GapText::With(const std::vector<Tokens>& inside, std::vector<int64_t>* positions) const {
   Tokens tokens = around[0];
@@ -141,9 +125,7 @@ absl::StatusOr<GapText> GapEncoder::AssembleBlanks(const BlankText& text,
   for (size_t i = 0; i < around.size(); ++i) {
     Tokens tokens = encoded[i];
     if (adds_space_ && TouchesBlank(around, i)) {
-      const bool is_apart = !joiner.empty() && tokens.size() >= joiner.size() &&
-                            std::equal(joiner.begin(), joiner.end(), tokens.begin());
-      if (!is_apart) {
+      if (joiner.empty() || std::ranges::mismatch(joiner, tokens).in1 != joiner.end()) {
         return InvalidArgument("the text that touches the end of the blank at character ",
                                gaps[i - 1]->character,
                                " cannot be encoded apart from it by this vocabulary; put a space "
@@ -228,10 +210,6 @@ int64_t BlankRules::LeastTokens(bool begins_word) const {
   };
   if (fits(0, 1)) return 1;
   return fits(0, 2) && fits(1, 2) ? 2 : 0;
-}
-
-const BlankRules::Banned& BlankRules::At(bool begins_word, int64_t index, int64_t length) const {
-  return banned_[index == 0][begins_word][index == length - 1];
 }
 
 }  // namespace anyorder::launcher

@@ -21,8 +21,13 @@
 namespace anyorder::launcher {
 
 // Whether the piece begins with the mark of a word, or is nothing else.
-bool IsWordMark(const data::VocabularyPiece& piece);
-bool BeginsWord(const data::VocabularyPiece& piece);
+inline constexpr char kWordMark[] = "\u2581";
+inline bool IsWordMark(const data::VocabularyPiece& piece) {
+  return piece.text == kWordMark || piece.text == " ";
+}
+inline bool BeginsWord(const data::VocabularyPiece& piece) {
+  return piece.text.starts_with(kWordMark) || piece.text.starts_with(' ');
+}
 
 struct TokenGap {
   int64_t length = 0;  // of a blank; 0: unknown
@@ -36,7 +41,11 @@ struct GapText {
   std::vector<std::vector<int32_t>> around;
   std::vector<TokenGap> gaps;
 
-  int64_t num_given() const;
+  int64_t num_given() const {
+    size_t given = 0;
+    for (const std::vector<int32_t>& part : around) given += part.size();
+    return static_cast<int64_t>(given);
+  }
   // The text with gap g taken up by `inside[g]`, and the positions of all of those.
   std::vector<int32_t> With(const std::vector<std::vector<int32_t>>& inside,
                             std::vector<int64_t>* positions) const;
@@ -86,7 +95,9 @@ class BlankRules {
   // has the word mark as a piece of its own: 2.)
   int64_t LeastTokens(bool begins_word) const;
   // What is banned for token `index` of a blank of `length`.
-  const Banned& At(bool begins_word, int64_t index, int64_t length) const;
+  const Banned& At(bool begins_word, int64_t index, int64_t length) const {
+    return banned_[index == 0][begins_word][index == length - 1];
+  }
 
  private:
   // By whether the token is the first, and then begins a word; whether it is the last.

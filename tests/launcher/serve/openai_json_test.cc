@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/json_members.h"
 #include "launcher/serve/event_stream.h"
 #include "launcher/texts/object_reader.h"
 #include "tests/launcher/serve/fake_service.h"
@@ -279,7 +280,7 @@ nlohmann::json EchoedLogprobs(const std::string& prompt, const std::vector<std::
     const auto n = std::ssize(completion.written);
     completion.written.push_back({n + 1, 50 + n, piece, -2, 0, 3, {{4, " like", -1.5}}});
   }
-  const std::string json = JsonText(OpenAiResponse({}, *request, {{completion}}));
+  const std::string json = DumpJson(OpenAiResponse({}, *request, {{completion}}));
   const auto choice = nlohmann::json::parse(json)["choices"][0];
   const std::vector<std::string> tokens = choice["logprobs"]["tokens"];
   const std::string joined = absl::StrJoin(tokens, "");

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/json_members.h"
 #include "core/base/unique_fd.h"
 #include "launcher/serve/answer.h"
 #include "tests/launcher/serve/fake_service.h"
@@ -88,7 +89,7 @@ TEST(RespondTest, WhenRefusedEachLineHasAnAnswerWithItsId) {
                                       {std::string(R"({"id": "a", "op": "facts"})"),
                                        std::string("nonsense"), absl::OutOfRangeError("too long")},
                                       {}, absl::UnavailableError("no more")))
-    answers.push_back(JsonText(response));
+    answers.push_back(DumpJson(response));
   const std::string error = R"("error":{"code":"unavailable","message":"no more"}})";
   EXPECT_THAT(answers, ElementsAre(R"({"id":"a",)" + error, R"({"id":null,)" + error,
                                    R"({"id":null,)" + error));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/json_members.h"
 #include "launcher/serve/answer.h"
 #include "launcher/serve/http_guard.h"
 #include "launcher/texts/object_reader.h"
@@ -205,7 +206,7 @@ TEST(ParseRequestTest, FaultsAreNamed) {
 }
 
 std::string RespondTo(FakeTextService& service, const std::string& line) {
-  return JsonText(Respond(service, {line}, kLimits).at(0));
+  return DumpJson(Respond(service, {line}, kLimits).at(0));
 }
 
 TEST(RespondTest, ResponsesAreReadAsTheyAreMeant) {
@@ -301,7 +302,7 @@ TEST(RespondTest, TextThatIsNotUtf8AndNumbersThatAreNoneAreStillJson) {
   const TextRequest request;
   const std::vector<Completion> completions = {
       {.text = "a\xff", .log_prob = -std::numeric_limits<double>::infinity()}};
-  const std::string text = JsonText(ResultJson(request, completions));
+  const std::string text = DumpJson(ResultJson(request, completions));
   EXPECT_THAT(text, HasSubstr("\"text\":\"a\xef\xbf\xbd\",\"log_prob\":null"));
 }
 
