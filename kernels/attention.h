@@ -95,7 +95,7 @@ struct AttentionInputs {
   RowVisibility rows;                // arrays [N], in row order
   KeyVisibility keys;                // arrays [B, K]
   const Band* bands = nullptr;       // [H]; null: unlimited
-  double seen_share = 1;             // of a row's keys that bands let it see, for operation_cost.h
+  double seen_share = 1;             // of a row's keys that its windows hold, for operation_cost.h
   Dropout dropout;                   // of the probabilities
   const int32_t* row_ids = nullptr;  // [N] logical row ids for dropout; may be null without dropout
   // Made by PlanAttention for this shape and these arrays, whose values have not changed since;

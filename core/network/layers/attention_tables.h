@@ -92,7 +92,7 @@ struct AttentionTables {
   // device.
   void SetInputs(const StepContext& context);
   void Prepare(const StepContext& context);
-  // Of `keys` the share that a row sees at most, on average over the layer's heads.
+  // Of `keys` the share in a row's window of the configuration, on average over the layer's heads.
   double SeenShare(int64_t layer, int64_t heads, int64_t keys) const;
 };
 

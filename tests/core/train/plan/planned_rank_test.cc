@@ -152,6 +152,7 @@ TEST_F(PlannedRankTest, EveryConfigurationIsPlanned) {
     EXPECT_GT(PlanMemory(config, 300'000, cluster).value().device(), 0);
     cluster.device.is_gpu = true;
     EXPECT_GT(PlanStep(config, 300'000, cluster).value().step.seconds, 0);
+    EXPECT_GT(NeededFlops(config, 300'000).value(), 0);
   }
 }
 
